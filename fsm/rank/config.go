@@ -177,7 +177,7 @@ func (c *Config) outcomesMax() int {
 // calls, and two or three to each peer that calls the rank, for done messages and for lease renewals.
 func (c *Config) connsMax() int {
 	n := link.ConnsMax(c.PeersMax) + int(c.recallPeersMax())
-	if c.Knows() {
+	if c.UsesDirectories() {
 		n += c.Conns()
 	}
 	if c.reportsRequestEnds() {
@@ -214,7 +214,7 @@ func (c *Config) totalNeed() kernel.Need {
 	if c.Layers > 0 && c.Role.Receives() {
 		n = n.Add(c.Bundling.Need())
 	}
-	if c.Knows() {
+	if c.UsesDirectories() {
 		n = n.Add(c.Finding.Need()).Add(c.Seeking())
 	}
 	return n

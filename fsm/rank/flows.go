@@ -47,7 +47,7 @@ type flowSet struct {
 }
 
 // flowSeeds holds the random numbers from which the flows derive their own.
-type flowSeeds struct{ sender, secret uint64 }
+type flowSeeds struct{ flow, secret uint64 }
 
 // recycleFlows makes the flows that the configuration asks for, in the memory of the flows of a rank that has ended.
 func (r *Rank) recycleFlows(former *flowSet, seeds flowSeeds, directory registrar.Config) {
@@ -61,10 +61,10 @@ func (r *Rank) recycleFlows(former *flowSet, seeds flowSeeds, directory registra
 			OfferSettings: cfg.Offering, PutsMax: cfg.PutsMax, PagesMax: cfg.highWater(),
 			// LMCache's receivers identify a sender by its done address.
 			SenderID: doneAddr, DoneURL: doneAddr, RenewURL: renewAddr,
-		}, cfg.PeersMax, seeds.sender)
+		}, cfg.PeersMax, seeds.flow)
 		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Recycle
 	} else {
-		r.pushSource = former.pushSource.Recycle(cfg.PutsMax, cfg.carriedPutsMax(), cfg.PeersMax, seeds.sender)
+		r.pushSource = former.pushSource.Recycle(cfg.PutsMax, cfg.carriedPutsMax(), cfg.PeersMax, seeds.flow)
 		r.pullSource = former.pullSource.Recycle(pull.SourceConfig{}, 0, 0)
 	}
 	r.pushTarget = former.pushTarget.Recycle(push.TargetConfig{
@@ -124,9 +124,9 @@ func (r *Rank) registerFlows() {
 		return
 	}
 	for _, x := range [...]struct {
-		is    bool
-		of    kernel.Owner
-		calls bool
+		is              bool
+		of              kernel.Owner
+		signaledByPeers bool
 	}{
 		{cfg.Role.Sends() && cfg.Pull, kernel.OwnerPullSource, true},
 		{cfg.Role.Sends() && !cfg.Pull, kernel.OwnerPushSource, true},
@@ -141,7 +141,7 @@ func (r *Rank) registerFlows() {
 		{cfg.Shares, kernel.OwnerP2PRequester, true},
 	} {
 		if x.is {
-			r.registerFlow(x.of, x.calls)
+			r.registerFlow(x.of, x.signaledByPeers)
 		}
 	}
 }

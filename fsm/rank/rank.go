@@ -74,15 +74,15 @@ type Rank struct {
 	conns   kernel.Conns
 	tickets kernel.Tickets `snap:"skip"` // skip: derived from the rows
 
-	flowConfig flow.Config `snap:"share"`
-	links      link.Links
-	breakers   link.Breakers
-	commands   engine.Engine
-	flows      registry `snap:"share"`
-	flowSet             // the flows (flows.go)
-	renewals   lease.Renewals
-	rooms      flow.Rooms // the rooms that all targets share; every rank has them
-	registrar  registrar.Registrar
+	flowConfig  flow.Config `snap:"share"`
+	links       link.Links
+	breakers    link.Breakers
+	commands    engine.Engine
+	flows       registry `snap:"share"`
+	flowSet              // the flows (flows.go)
+	renewals    lease.Renewals
+	sharedRooms flow.Rooms // the rooms that all targets share; every rank has them
+	registrar   registrar.Registrar
 
 	env              flow.Env `snap:"scratch"` // the environment of the current step
 	drain            drain
@@ -158,7 +158,7 @@ func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		Directions: cfg.Role.countDirections(), InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 		Window: cfg.Window, Carries: cfg.Carries, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
-		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.servesRecalls(), Layers: cfg.Layers,
+		ProvenPeerBonus: cfg.Tuning.ProvenPeerBonus, Recalls: cfg.servesRecalls(), Layers: cfg.Layers,
 		TakesLayers: cfg.Layers > 0 && !cfg.WholeChunks, LookupAddr: lookup, Lookups: cfg.Lookups,
 	}, source.Next())
 	pools := append(make([]memory.PoolConfig, 0, memory.PoolsMax), cfg.enginePoolConfig(), cfg.arenaConfig())
@@ -169,23 +169,23 @@ func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error
 	if cfg.Role == RoleBoth {
 		r.pools.MarkPresent(allocqueue.EngineClass) // Our engine may want pages at any time.
 	}
-	senderSeed := source.Next()
+	flowSeed := source.Next()
 	r.commands = former.commands.Recycle(engine.Config{
 		Settings: cfg.Engine, Layout: cfg.Layout, PageBytes: pageBytes, BackoffMin: cfg.BackoffMin,
 		BackoffMax: cfg.BackoffMax, TellsMax: cfg.Tuning.TellsMax, BatchMax: cfg.BatchMax, SharedMax: cfg.sharedMax(),
 		InAllocQueue: cfg.Role == RoleBoth, Wire: cfg.Wire,
-	}, senderSeed)
+	}, flowSeed)
 	breakersMax := kernel.ClampCount(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
-	r.breakers = former.breakers.Recycle(cfg.BreakerTTL, int(breakersMax), senderSeed)
+	r.breakers = former.breakers.Recycle(cfg.BreakerTTL, int(breakersMax), flowSeed)
 	classes, secret := r.links.CountClasses(), source.Next()
-	r.rooms = recycleRooms(&former.rooms, &cfg, pageBytes, classes, secret)
+	r.sharedRooms = recycleRooms(&former.sharedRooms, &cfg, pageBytes, classes, secret)
 	directory := cfg.Directory
-	if directory.Owner, directory.LookupOwner = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {
+	if directory.Owner, directory.LookupOwner = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.UsesDirectories() {
 		directory.Seed, directory.Worker.Incarnation = source.Next(), r.incarnation
 		r.workLeft = true // Register with the directories at once.
 	}
 	r.registrar = former.registrar.Recycle(directory)
-	r.recycleFlows(&former.flowSet, flowSeeds{sender: senderSeed, secret: secret}, directory)
+	r.recycleFlows(&former.flowSet, flowSeeds{flow: flowSeed, secret: secret}, directory)
 	r.registerFlows()
 	return r, nil
 }

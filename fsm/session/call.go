@@ -23,7 +23,7 @@ type call struct {
 	cost           int       // see CallCost, in bytes
 	started        bool
 	answer         []byte
-	memoryInUse    bool   // the answer says that the memory of the call was still in use (held)
+	answeredHeld   bool   // the answer says that the memory of the call was still in use (held)
 	memoryReturned bool   // OnMemoryReturned was called
 	abandoned      bool   // the engine does not wait for the call any more
 	showMessage    []byte // the chunks that were shown to the engine and that it has not read yet, as a message
@@ -50,7 +50,7 @@ func CallCost(b *protocol.EngineCall) (n int) {
 }
 
 // isOver reports whether the call has an answer and its memory is back.
-func (c *call) isOver() bool { return c.answer != nil && (!c.memoryInUse || c.memoryReturned) }
+func (c *call) isOver() bool { return c.answer != nil && (!c.answeredHeld || c.memoryReturned) }
 
 // findCall returns the session's call with the number, or nil.
 func (s *session) findCall(id uint64) *call {
@@ -284,7 +284,7 @@ func (m *Machine) cancelWait(s *session, c *call, out *Effects) {
 func (m *Machine) OnCallEnded(ref CallRef, a *protocol.EngineAnswer, newHolding, stands bool, out *Effects) {
 	s := m.findSession(ref.Session)
 	c := s.findCall(ref.ID)
-	c.answer, c.memoryInUse, c.showMessage = a.Append(nil), a.Held, nil
+	c.answer, c.answeredHeld, c.showMessage = a.Append(nil), a.Held, nil
 	if newHolding {
 		h := &holding{id: c.id, kind: holdingRules[c.op].creates, orphaned: c.abandoned}
 		if h.kind == Share {
@@ -302,7 +302,7 @@ func (m *Machine) OnCallEnded(ref CallRef, a *protocol.EngineAnswer, newHolding,
 	}
 	if !c.abandoned {
 		m.sendMessage(s, c.answer, out)
-	} else if c.memoryInUse {
+	} else if c.answeredHeld {
 		out.Aborts = append(out.Aborts, ref) // The earlier abort came before there was anything to take back.
 	}
 	m.finishIfOver(s, c, out)

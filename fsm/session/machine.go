@@ -80,11 +80,11 @@ type ShowResult struct {
 	Code effects.Code // OK: the engine has read the chunks
 }
 
-// A Drop is a call of which nothing is kept any more. EngineGone says that the session of the call is leaving: after a
+// A Drop is a call of which nothing is kept any more. SessionLeaving says that the session of the call is leaving: after a
 // detach, the exit of the process, during a drain, or to make room for another engine.
 type Drop struct {
 	CallRef
-	EngineGone bool
+	SessionLeaving bool
 }
 
 // A Close is a connection to close after the messages that were sent to it.
@@ -196,35 +196,35 @@ func (m *Machine) HandleAttach(c Conn, p Process, body []byte, out *Effects) {
 		return
 	}
 	s := m.findSession(a.Session)
-	resumed := s != nil && a.Incarnation == m.cfg.Response.Incarnation
+	namesLiveSession := s != nil && a.Incarnation == m.cfg.Response.Incarnation
 	switch {
-	case !resumed && m.draining:
+	case !namesLiveSession && m.draining:
 		m.refuseConn(c, effects.Draining, "this agent ends; attach to another", out)
 		return
-	case !resumed && a.Adopts && !m.hasBlocks():
+	case !namesLiveSession && a.Adopts && !m.hasBlocks():
 		m.refuseConn(c, effects.Unsupported, "the pool has chunks of many requests, and no engine can have it as its own "+
 			"memory; set register.engine_id, or let the engine copy", out)
 		return
-	case !resumed && a.Adopts && m.poolInUse():
+	case !namesLiveSession && a.Adopts && m.poolInUse():
 		m.refuseConn(c, effects.TooMany, "another engine has this pool as its own memory, or blocks of it are still lent; "+
 			"end that engine, or wait until they are back", out)
 		return
-	case !resumed && !m.hasRoomFor(p, out):
+	case !namesLiveSession && !m.makeRoomFor(p, out):
 		m.refuseConn(c, effects.TooMany, "this process has "+formatDecimal(uint64(m.countSessionsOf(p)))+" engines attached, and one "+
 			"process may have "+formatDecimal(uint64(m.cfg.ProcessMax))+" of --engines="+formatDecimal(uint64(m.cfg.SessionsMax))+
 			"; close clients that it does not use, or raise --engines", out)
 		return
-	case !resumed && !m.hasRoom(out):
+	case !namesLiveSession && !m.makeRoom(out):
 		m.refuseConn(c, effects.TooMany, formatDecimal(uint64(len(m.sessions)))+" engines are attached, of --engines="+
 			formatDecimal(uint64(m.cfg.SessionsMax))+"; raise it, or end one: what a living process holds is its own", out)
 		return
-	case resumed && (s.process != p || s.leaving):
+	case namesLiveSession && (s.process != p || s.leaving):
 		m.refuseConn(c, effects.Refused, "session "+formatDecimal(a.Session)+" is another process's, or ends; begin a new one", out)
 		return
-	case resumed && c < s.newestConn:
+	case namesLiveSession && c < s.newestConn:
 		m.refuseConn(c, effects.Refused, "the engine has connected again since, and goes on there", out)
 		return
-	case resumed:
+	case namesLiveSession:
 		if s.conn != 0 {
 			out.Closes = append(out.Closes, Close{s.conn, "the engine has attached again"})
 		}
@@ -235,9 +235,9 @@ func (m *Machine) HandleAttach(c Conn, p Process, body []byte, out *Effects) {
 	}
 	s.conn, s.newestConn, s.name = c, c, string(a.Name)
 	response := m.cfg.Response
-	response.Session, response.Resumed = s.id, resumed
+	response.Session, response.Resumed = s.id, namesLiveSession
 	out.Sends = append(out.Sends, Send{Conn: c, Body: response.Append(nil), WithMemory: true})
-	if resumed {
+	if namesLiveSession {
 		m.resumeSession(s, a.Open, out)
 	}
 }
@@ -265,15 +265,15 @@ func (m *Machine) adoptedElsewhere(s *session) bool {
 	return slices.ContainsFunc(m.sessions, func(x *session) bool { return x != s && x.adoptsPool })
 }
 
-// hasRoom reports whether another engine can attach. If the table is full, it ends an idle parted session, such as the
+// makeRoom reports whether another engine can attach. If the table is full, it ends an idle parted session, such as the
 // session of an engine that never received its response and attached anew. The answers of that session are dropped.
-func (m *Machine) hasRoom(out *Effects) bool {
+func (m *Machine) makeRoom(out *Effects) bool {
 	return len(m.sessions) < m.cfg.SessionsMax || m.endParted(out, func(*session) bool { return true })
 }
 
-// hasRoomFor does the same for the limit of sessions of one process. The limit keeps a single process from taking all
+// makeRoomFor does the same for the limit of sessions of one process. The limit keeps a single process from taking all
 // sessions.
-func (m *Machine) hasRoomFor(p Process, out *Effects) bool {
+func (m *Machine) makeRoomFor(p Process, out *Effects) bool {
 	return m.countSessionsOf(p) < m.cfg.ProcessMax || m.endParted(out, func(s *session) bool { return s.process == p })
 }
 
@@ -326,7 +326,7 @@ func (m *Machine) resumeSession(s *session, open []uint64, out *Effects) {
 		if c.showMessage != nil {
 			m.sendMessage(s, c.showMessage, out)
 		}
-		if c.memoryInUse && c.memoryReturned {
+		if c.answeredHeld && c.memoryReturned {
 			m.sendReturned(s, c, out)
 		}
 	}

@@ -100,7 +100,7 @@ func (o *initiatorExecutor) Poll(idle bool) {
 	if !idle || o.InFlight() == 0 {
 		return
 	}
-	err := o.plane.ctx.Do(func(t *acl.Thread) error { return o.endpoint.comm.AsyncError(t) })
+	err := o.plane.device.Do(func(t *acl.Thread) error { return o.endpoint.comm.AsyncError(t) })
 	if failed := (*comm.Error)(nil); errors.As(err, &failed) && !errors.Is(err, acl.Unsupported) {
 		o.Log.Warn("a communicator has failed", "epoch", o.Epoch(), "err", err)
 		o.StepMachine(plane.Now(), communicator.Event{Kind: communicator.BatchEnded, Epoch: o.Epoch()})

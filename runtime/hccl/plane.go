@@ -24,7 +24,7 @@ type Plane struct {
 	cfg           Config
 	env           plane.Env
 	pool          *plane.LeasedPool
-	ctx           *acl.Context
+	device        *acl.Context
 	lib           *comm.Library
 	regions       []*comm.Region
 	log           *slog.Logger
@@ -57,7 +57,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{
-		cfg: c, env: env, pool: env.Leased, revokedGrants: env.Leased.RevokedGrants, ctx: c.Context, lib: c.Library,
+		cfg: c, env: env, pool: env.Leased, revokedGrants: env.Leased.RevokedGrants, device: c.Context, lib: c.Library,
 		log: env.Log.With("plane", Name), closed: make(chan struct{}),
 	}
 	p.limitedLog = loglimit.New(p.log)
@@ -98,7 +98,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 // registerPool makes the pool's memory known to HCCL. A peer can reach the memory only once a communicator has bound
 // it.
 func (p *Plane) registerPool() error {
-	err := p.ctx.DoBlocking(func(thread *acl.BlockingThread) error {
+	err := p.device.DoBlocking(func(thread *acl.BlockingThread) error {
 		for _, r := range p.pool.Regions() {
 			place := acl.OnDevice
 			if r.Host {
@@ -120,7 +120,7 @@ func (p *Plane) registerPool() error {
 
 // deregisterPool removes the memory from the NIC. After an error some regions may still be registered.
 func (p *Plane) deregisterPool() error {
-	return p.ctx.DoBlocking(func(thread *acl.BlockingThread) (err error) {
+	return p.device.DoBlocking(func(thread *acl.BlockingThread) (err error) {
 		for _, r := range p.regions {
 			err = errors.Join(err, r.Close(thread))
 		}

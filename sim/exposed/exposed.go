@@ -178,7 +178,7 @@ func (w *world) openRanks(m Model, mode Mode) (err error) {
 			Memory: rank.Memory{Pages: uint32(m.Layers * (chunks + 1))},
 		}
 		cfg.LocalID, cfg.MergeBytes = fmt.Sprint(i), mergeBytes
-		cfg.Layers, cfg.BundleTTL, cfg.BundleMost = uint32(m.Layers), 1000*effects.Second, 2000*effects.Second
+		cfg.Layers, cfg.BundleTTL, cfg.BundleMaxTTL = uint32(m.Layers), 1000*effects.Second, 2000*effects.Second
 		cfg.WholeChunks = mode == AsWhole && role == rank.RoleReceiver
 		if w.ranks[i], err = rank.New(cfg, uint64(i+1), 0); err != nil {
 			return err

@@ -37,8 +37,8 @@ type Log struct {
 	// missedCount counts the gaps among them in which entries of a followed author were missing, because the log was
 	// trimmed before they were read or because the author skipped a number.
 	missedCount uint64
-	// heardAt is when the log last replied to a read, or when frames last waited to be returned.
-	heardAt effects.Time
+	// aliveAt is when the log last replied to a read, or when frames last waited to be returned.
+	aliveAt effects.Time
 	started bool
 	down    bool
 
@@ -113,7 +113,7 @@ func (l *Log) Deadline() (at effects.Time, ok bool) {
 		return 0, false
 	}
 	if at = l.conns[readConn].dueAt; len(l.unread) > 0 {
-		at = l.heardAt // This instant is over: frames are waiting to be returned.
+		at = l.aliveAt // This instant is over: frames are waiting to be returned.
 	}
 	if a := &l.conns[appendConn]; a.corr != 0 || a.conn == 0 || l.hasPending() {
 		at = min(at, a.dueAt)
@@ -124,7 +124,7 @@ func (l *Log) Deadline() (at effects.Time, ok bool) {
 	return at, true
 }
 
-func (l *Log) downAt() effects.Time { return l.heardAt.Add(3 * l.config.RequestTimeout) }
+func (l *Log) downAt() effects.Time { return l.aliveAt.Add(3 * l.config.RequestTimeout) }
 
 func (l *Log) hasPending() bool { return len(l.queuedFrames) > 0 || len(l.sealedEntry) > 0 }
 
@@ -194,7 +194,7 @@ func (l *Log) handleReply(now effects.Time, k int, body []byte, out *effects.Eff
 		l.sealedEntry = l.sealedEntry[:0] // Any well-formed reply says that the entry is stored.
 		return
 	}
-	l.heardAt, l.logEnd, l.replyUnused, l.down = now, a.Last, true, false
+	l.aliveAt, l.logEnd, l.replyUnused, l.down = now, a.Last, true, false
 	switch n := len(a.Entries); {
 	case a.Last.Less(l.readUntil):
 		// This log is not the log that was read before. Entries that are in both are recognized by their numbers.
@@ -229,11 +229,11 @@ func (l *Log) SendDue(now effects.Time, out *effects.Effects) {
 		return
 	}
 	if !l.started {
-		l.started, l.heardAt = true, now
+		l.started, l.aliveAt = true, now
 	}
 	if len(l.unread) > 0 {
 		// The log has replied. The next read is delayed only because frames wait to be returned.
-		l.heardAt = now
+		l.aliveAt = now
 	}
 	l.down = l.down || now >= l.downAt()
 	for k := range l.conns {

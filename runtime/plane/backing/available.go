@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// A Room is the amount of memory that is available to this process, and the limit from which the amount follows.
-type Room struct {
+// An Available is the amount of memory that is available to this process, and the limit from which the amount follows.
+type Available struct {
 	Bytes uint64
 	Limit string // describes the limit that leaves the least memory
 }
 
 // AvailableMemory returns how much more memory this process can use, by the narrowest limit that the process can see:
 // the host's free memory or the limit of a cgroup.
-func AvailableMemory() Room { return availableUnder("/") }
+func AvailableMemory() Available { return availableUnder("/") }
 
 // availableUnder reads the files of proc and sys below root.
-func availableUnder(root string) Room {
-	narrowest := Room{Bytes: math.MaxUint64, Limit: "no limit can be seen"}
+func availableUnder(root string) Available {
+	narrowest := Available{Bytes: math.MaxUint64, Limit: "no limit can be seen"}
 	if text, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {
 		if kib, ok := parseField(text, "MemAvailable:"); ok {
-			narrowest = Room{Bytes: kib << 10, Limit: "MemAvailable of /proc/meminfo"}
+			narrowest = Available{Bytes: kib << 10, Limit: "MemAvailable of /proc/meminfo"}
 		}
 	}
 	cgroups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
@@ -62,7 +62,7 @@ var (
 
 // narrowToCgroup checks a cgroup and all of its ancestors. A container may see its own cgroup as the top, under another
 // name: cgroups that do not exist are skipped, and the top is checked in any case.
-func narrowToCgroup(narrowest Room, root, mount, group string, f cgroupFiles) Room {
+func narrowToCgroup(narrowest Available, root, mount, group string, f cgroupFiles) Available {
 	for at := filepath.Clean("/" + group); ; at = filepath.Dir(at) {
 		folder := filepath.Join(root, mount, at)
 		limit, ok := readNumber(filepath.Join(folder, f.limit))
@@ -76,7 +76,7 @@ func narrowToCgroup(narrowest Room, root, mount, group string, f cgroupFiles) Ro
 				}
 			}
 			if remaining := limit - min(limit, used); remaining < narrowest.Bytes {
-				narrowest = Room{Bytes: remaining, Limit: f.limit + " of cgroup " + at}
+				narrowest = Available{Bytes: remaining, Limit: f.limit + " of cgroup " + at}
 			}
 		}
 		if at == "/" {

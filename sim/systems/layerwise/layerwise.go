@@ -20,7 +20,7 @@ import (
 
 // Flow describes layerwise pushes to package pd.
 var Flow = pd.Flow{
-	Flag:     flowWord,
+	Flag:     layerwiseFlag,
 	Profiles: []expand.Profile{{Name: "layerwise", AfterWorld: drawWorld, AfterJobs: drawJobs}},
 	Scopes:   smallScopes,
 	Layers:   &pd.LayeredChunks{PagesPerChunk: layerCount, SenderPagesPerChunk: layersPerPage},
@@ -35,11 +35,11 @@ var Flow = pd.Flow{
 		c.SavesMax, c.ChunksMax = uint32(at(drawSavesMax).Between(16, 128)), uint32(at(drawChunksMax).Between(chunksMax, 64))
 		c.BundlesMax = uint32(at(drawBundlesMax).Between(8, 64))
 		c.BundleTTL = c.Lease + effects.Duration(at(drawBundleTTL).Below(uint64(c.Lease)))
-		c.BundleMost = c.BundleTTL * effects.Duration(at(drawBundleMaxTTL).Between(1, 4))
-		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Flags[slowWord] }) {
-			c.BundleMost = 16 * c.BundleTTL
+		c.BundleMaxTTL = c.BundleTTL * effects.Duration(at(drawBundleMaxTTL).Between(1, 4))
+		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Flags[slowFlag] }) {
+			c.BundleMaxTTL = 16 * c.BundleTTL
 		}
-		if c.RunTTL = 20 * effects.Second; at(drawShortRunTTL).ChancePermille(200) && c.BundleMost < 16*c.BundleTTL {
+		if c.RunTTL = 20 * effects.Second; at(drawShortRunTTL).ChancePermille(200) && c.BundleMaxTTL < 16*c.BundleTTL {
 			c.RunTTL = at(drawRunTTL).Duration(effects.Millisecond, effects.Second)
 		}
 		if at(drawFewRuns).ChancePermille(200) {
@@ -87,9 +87,9 @@ const (
 	drawChunksMax
 )
 
-// flowWord is the flag of the plan for layerwise pushes. In a topology it allows prefill nodes to push each layer as
+// layerwiseFlag is the flag of the plan for layerwise pushes. In a topology it allows prefill nodes to push each layer as
 // soon as the layer is computed. In a job it means that the job's engine does so.
-var flowWord = plan.RegisterFlag(plan.FlowFlag{
+var layerwiseFlag = plan.RegisterFlag(plan.FlowFlag{
 	Name: "layerwise",
 	CheckTopology: func(p *plan.Plan) string {
 		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || len(t.Flags) > 2 ||
@@ -110,13 +110,13 @@ var flowWord = plan.RegisterFlag(plan.FlowFlag{
 // save. The engine of a slow job takes so long for each layer that a chunk becomes whole only if the receiver extends
 // its timeout with every layer.
 var (
-	preemptedWord = plan.RegisterFlag(plan.FlowFlag{Name: "preempted", CheckJob: checkLayerWord})
-	slowWord      = plan.RegisterFlag(plan.FlowFlag{Name: "slow", CheckJob: checkLayerWord})
+	preemptedFlag = plan.RegisterFlag(plan.FlowFlag{Name: "preempted", CheckJob: checkLayerFlag})
+	slowFlag      = plan.RegisterFlag(plan.FlowFlag{Name: "slow", CheckJob: checkLayerFlag})
 )
 
-// checkLayerWord refuses these flags in a job that is not layerwise.
-func checkLayerWord(_ *plan.Plan, j *plan.Job) string {
-	if !j.Flags[flowWord] {
+// checkLayerFlag refuses these flags in a job that is not layerwise.
+func checkLayerFlag(_ *plan.Plan, j *plan.Job) string {
+	if !j.Flags[layerwiseFlag] {
 		return "it needs layerwise; leave it out, or set that"
 	}
 	return ""
@@ -143,7 +143,7 @@ func layersPerPage(p *plan.Plan, n plan.Node) int {
 // drawWorld draws a world in which prefill nodes push layers.
 func drawWorld(d *expand.Draft) {
 	p := d.Plan
-	p.Topology.Flags = p.Topology.Flags.With(flowWord)
+	p.Topology.Flags = p.Topology.Flags.With(layerwiseFlag)
 	p.Topology.Pull, p.Topology.Delay = nil, nil
 	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 11, 100+n) }
 	layers := uint32(layerCount(p))
@@ -166,7 +166,7 @@ func drawJobs(d *expand.Draft) {
 		} else if j.Plain || j.PlainTo || j.Gather || !at(0).ChancePermille(700) {
 			continue
 		}
-		j.Flags = j.Flags.With(flowWord)
+		j.Flags = j.Flags.With(layerwiseFlag)
 		j.Whole, j.Prefix, j.Take = false, 0, false
 		keysMax := max(1, min(chunksMax, int(p.Topology.SenderPages)/layers))
 		var keys []uint32

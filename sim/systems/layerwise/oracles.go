@@ -232,7 +232,7 @@ func (s *sentLayers) checkRequest(call *oracle.Call, w *pd.Cluster, n *world.Nod
 		return
 	}
 	at := w.JobIndex(m.Ext.Request)
-	if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[flowWord] {
+	if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[layerwiseFlag] {
 		return
 	}
 	g := s.progressOf(w, n, int(at))
@@ -304,7 +304,7 @@ func findLayer(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
 		return -1, 0
 	}
 	c := &w.Commands[reserve-1]
-	if !w.Jobs[c.Job].Flags[flowWord] {
+	if !w.Jobs[c.Job].Flags[layerwiseFlag] {
 		return -1, 0
 	}
 	for i, q := range c.Pages {
@@ -334,7 +334,7 @@ var wholeOracle = oracle.New("layers together", "no chunk of layers of two origi
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Finished || !w.Jobs[c.Job].Flags[flowWord] {
+		if c == nil || c.Finished || !w.Jobs[c.Job].Flags[layerwiseFlag] {
 			return
 		}
 		if c.Want == wantFinish {
@@ -417,7 +417,7 @@ var proxyOracle = oracle.New("layers told", "the proxy is told last", func(l *or
 			return
 		}
 		at := w.JobIndex(m.RequestID)
-		if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[flowWord] {
+		if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[layerwiseFlag] {
 			return
 		}
 		if drawPrefill(w, &w.Jobs[at]).noReceiver {

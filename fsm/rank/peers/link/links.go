@@ -70,9 +70,9 @@ type Config struct {
 	InboundTTL   effects.Duration // an inbound peer that was silent for longer keeps no pages from the rest
 	LeftoversMax uint32           // with more completions of former attempts than this, no new attempt begins
 	// Number of peers without extensions at a time, each with a fairness class of its own.
-	PlainsMax uint32
-	SpokeFor  effects.Duration // how much longer an inbound peer keeps its row once it has used its name
-	Wire      protocol.Limits
+	PlainsMax       uint32
+	ProvenPeerBonus effects.Duration // how much longer an inbound peer keeps its row once it has used its name
+	Wire            protocol.Limits
 }
 
 // Links holds the outbound peers, the inbound peers, and the table with the incarnations of both. The methods of Links

@@ -156,7 +156,7 @@ func (or *enginePageOracle) verifyTransfer(n *world.Node, t *world.Transfer, e *
 		or.fail(checkTransferLink, "node %d transfers on link %d, of whose loss it was told", n.AsSubject(), oracle.Link(t.Link.ID))
 		return
 	}
-	or.oracles().leaseTimes.verifyWriteLease(n, t)
+	or.oracles().leaseTimes.verifyTransferLease(n, t)
 	if t.Read {
 		or.oracles().queue.beginRead(n, t)
 	}

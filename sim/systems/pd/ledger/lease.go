@@ -37,8 +37,8 @@ func (or *leaseTimeOracle) recordBelief(n *world.Node, r *world.Request, g *worl
 	}
 }
 
-// verifyWriteLease checks the NotAfter of a Transfer, a write or a read, when the machine emits the Transfer.
-func (or *leaseTimeOracle) verifyWriteLease(n *world.Node, t *world.Transfer) {
+// verifyTransferLease checks the NotAfter of a Transfer, a write or a read, when the machine emits the Transfer.
+func (or *leaseTimeOracle) verifyTransferLease(n *world.Node, t *world.Transfer) {
 	if t.Read {
 		or.verifyReadLease(n, t)
 		return
