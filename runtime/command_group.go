@@ -62,8 +62,8 @@ func (n *Node) submitAll(op string, c commandClass, bodies []effects.CommandBody
 	return l, nil
 }
 
-// awaitAll waits for the outcomes of all commands of a lot and returns them. If the context is cancelled first,
-// the commands that are still open are aborted.
+// awaitAll waits for the outcomes of all commands of a group and returns them. If the context is cancelled first, the
+// commands that are still open are aborted.
 func (n *Node) awaitAll(ctx context.Context, l *commandGroup, abort func(effects.Ticket) effects.CommandBody) []Outcome {
 	outs := make([]Outcome, len(l.tickets))
 	for i, t := range l.tickets {
@@ -76,8 +76,8 @@ func (n *Node) awaitAll(ctx context.Context, l *commandGroup, abort func(effects
 			outs[i] = <-t.Done()
 			continue
 		}
-		// Abort from the last command backwards, so that memory that an aborted command frees does not start a
-		// later command of the same lot.
+		// Abort from the last command backwards, so that memory that an aborted command frees does not start a later
+		// command of the same group.
 		for _, open := range slices.Backward(l.tickets[i:]) {
 			if a, err := n.submitCommand("abort", classEnding, abort(open.id)); err == nil {
 				<-a.Done()

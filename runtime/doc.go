@@ -7,7 +7,7 @@
 //		runtime.WithPlane("shm", shm.Open), runtime.WithPlane("tcp", tcp.Open))
 //	...
 //	pages, err := n.Sender().Reserve(ctx, 4)          // four pages of the pool
-//	host, err := pages.Host(0)                         // the memory of the first page, which the engine fills
+//	host, err := pages.Bytes(0)                        // the memory of the first page, which the engine fills
 //	res, err := n.Sender().Put(ctx, runtime.Put{...})  // push the chunks to the receiver
 //	err = pages.Release(ctx)                           // return the pages to the pool
 //

@@ -163,7 +163,7 @@ func TestLayerwiseIsConfigured(t *testing.T) {
 		RunTTL: 6 * effects.Second}); c.Layerwise != want {
 		t.Errorf("got %+v, want %+v", c.Layerwise, want)
 	}
-	want := rank.Bundling{Layers: 2, BundlesMax: 7, BundleTTL: 8 * effects.Second, BundleMost: 9 * effects.Second}
+	want := rank.Bundling{Layers: 2, BundlesMax: 7, BundleTTL: 8 * effects.Second, BundleMaxTTL: 9 * effects.Second}
 	if c.Bundling != want {
 		t.Errorf("got %+v, want %+v", c.Bundling, want)
 	}

@@ -19,7 +19,7 @@ type Pages struct {
 	writable bool           // the pages are from a Reserve, so that the holder may change their bytes
 
 	mu          sync.Mutex
-	groups      []*commandGroup // lots of commands whose data movement may still use the pages
+	groups      []*commandGroup // groups of commands whose data movement may still use the pages
 	released    bool
 	sharedParts int                   // number of parts that are shared (Sharing.Share)
 	stored      []bool                // by page: the page now belongs to the cache (Sharing.Store); nil: no page does
@@ -147,31 +147,33 @@ func (p *Pages) ownsLocked(first, count int) bool {
 	return p.stored == nil || !slices.Contains(p.stored[first:first+count], true)
 }
 
-// lendPages calls start, which starts commands that use these pages, and records their lot. The call fails after
+// lendPages calls start, which starts commands that use these pages, and records their group. The call fails after
 // Release. The handle stays locked during the start, so that no Release can run before the record.
 //
-// Invariant: a page is not given back to the machine while a recorded lot is not returned (M1).
+// Invariant: a page is not given back to the machine while a recorded group is not returned (M1).
 func (p *Pages) lendPages(op string, start func() (*commandGroup, error)) (*commandGroup, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
 		return nil, argumentError(op, "Pages", "released", "a handle that is not released", "reserve new pages")
 	}
-	l, err := start()
+	group, err := start()
 	if err != nil {
 		return nil, err
 	}
-	p.groups = append(slices.DeleteFunc(p.groups, (*commandGroup).isReturned), l)
-	return l, nil
+	p.groups = append(slices.DeleteFunc(p.groups, (*commandGroup).isReturned), group)
+	return group, nil
 }
 
-// Release gives the pages back. It first waits until no Put uses the pages. That wait is bounded, because every
-// Put has a deadline and every plane bounds the time after the deadline; pages that are lent to a receiver come
-// back at the latest after pd_pull_pending_ttl. The context bounds only that wait: if the context ends first, the
-// pages are given back in the background, and Release returns an error that says so. A second Release is an error,
-// and so is a Release of pages that are still shared. Release of a nil handle does nothing. Pages of a rank that
-// has failed are never given back: Release fails as Failed at once, and the bytes of the pages stay where they
-// are.
+// Release gives the pages back. It first waits until no command uses the pages: no put, no recall and no push of saved
+// layers. Each command has a deadline, and pages that are lent to a receiver come back when the offer ends, which
+// renewals can delay up to pull.loan_max. After that a plane needs time to prove that nothing touches the pages;
+// without a proof, as on a leased plane whose hardware gives none, the wait lasts as long as the context. The context
+// bounds only the wait: if the context ends first, the pages are given back in the background, and Release returns an
+// error that says so. A second Release is an error, and so is a Release of pages that are still shared. Release fails
+// as TooMany if the ticket table is full; the handle then still holds the pages, and the caller may repeat the call.
+// Release of a nil handle does nothing. Pages of a rank that has failed are never given back: Release fails as Failed
+// at once, and the bytes of the pages stay where they are.
 func (p *Pages) Release(ctx context.Context) error {
 	if p == nil {
 		return nil // So that a caller may defer Release before it checks the error.
@@ -192,18 +194,18 @@ func (p *Pages) Release(ctx context.Context) error {
 		return &Error{Op: "release", Code: effects.NotFound, Stage: effects.StageCommand, Field: "the handle",
 			Theirs: "released", Ours: "a handle that is not released", Remedy: "release each handle once"}
 	}
-	for i, t := range borrowed {
-		if t.isReturned() {
+	for i, group := range borrowed {
+		if group.isReturned() {
 			continue // Even if ctx has ended, because there is nothing to wait for.
 		}
 		select {
-		case <-t.Returned():
+		case <-group.Returned():
 		case <-p.node.tickets.failed:
 		case <-ctx.Done():
 			p.node.tasks.Go(func() {
-				for _, t := range borrowed[i:] {
+				for _, group := range borrowed[i:] {
 					select {
-					case <-t.Returned():
+					case <-group.Returned():
 					case <-p.node.tickets.failed:
 						return
 					}
@@ -225,15 +227,16 @@ func (p *Pages) Release(ctx context.Context) error {
 	return err
 }
 
-// returnPages sends the commands that give the pages back, and waits for their outcomes. It returns the first error.
+// returnPages sends the releases, which give the pages back to the machine, and waits for their outcomes. It returns
+// the first error.
 func (p *Pages) returnPages() error {
 	p.node.loop.mailbox.Hold()
-	l, err := p.node.submitAll("release", classEnding, p.releases, func([]*Ticket) {})
+	group, err := p.node.submitAll("release", classEnding, p.releases, func([]*Ticket) {})
 	p.node.loop.mailbox.Step()
 	if err != nil {
 		return err
 	}
-	for _, t := range l.tickets {
+	for _, t := range group.tickets {
 		if out := <-t.Done(); out.Code != effects.OK && err == nil {
 			err = &Error{Op: "release", Code: out.Code}
 		}

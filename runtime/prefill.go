@@ -260,7 +260,7 @@ func (x *PrefillHandle) Finish(ctx context.Context) (PutResult, error) {
 	return res, nil
 }
 
-// submitFinish submits a Finish command, and returns its lot and the number of chunks that it covers.
+// submitFinish submits a Finish command, and returns its group and the number of chunks that it covers.
 func (n *Node) submitFinish(ctx context.Context, op string, r *prefillRecord) (group *commandGroup, total int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

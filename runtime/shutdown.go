@@ -109,7 +109,7 @@ func (c *shutdown) awaitEnd(ctx context.Context, n *Node, timeout time.Duration)
 			"to wait", strings.Join(remaining, ", "))}
 }
 
-// awaitFailedEnd is wait for a rank that has failed. No part of the failed rank is called, because a part may still
+// awaitFailedEnd is awaitEnd for a rank that has failed. No part of the failed rank is called, because a part may still
 // hold a lock.
 func (c *shutdown) awaitFailedEnd(ctx context.Context) error {
 	select {

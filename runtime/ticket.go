@@ -109,7 +109,7 @@ func (r *ticketTable) beginTicket(op string, c commandClass) (*Ticket, error) {
 	return r.addTicket(op, c, nil)
 }
 
-// beginGroup begins the n commands of a lot, or none of them.
+// beginGroup begins the n commands of a group, or none of them.
 func (r *ticketTable) beginGroup(op string, c commandClass, l *commandGroup, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

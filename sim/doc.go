@@ -1,7 +1,7 @@
 // Package sim runs clusters of kvferry's state machines in one goroutine on virtual time, injects faults, and verifies
 // the promises of docs/safety.md during each run.
 //
-// The simulator is the second driver of [effects.Machine]. Where package runtime owns sockets and memory, a [SystemRun]
+// The simulator is the second driver of [effects.Machine]. Where package runtime owns sockets and memory, a run ([Run])
 // owns a priority queue. Everything between the machines is modelled with real bytes and real memory semantics:
 // messages are the output of the codecs, pages hold content stamps, and data planes copy the pages piece by piece over
 // simulated time. Torn, stale and misplaced data therefore become visible.
@@ -21,7 +21,7 @@
 // still reading the page:
 //
 //  1. [Campaign] reports the failure of seed 7 in its [Summary] and continues with the next seeds.
-//  2. [SystemRun] with the same seed repeats the run exactly: the same events in the same order, with the same failure.
+//  2. [Run] with the same seed repeats the run exactly: the same events in the same order, with the same failure.
 //  3. [Shrink] removes jobs, nodes and faults from the plan of the seed as long as the plan still breaks S2. The result
 //     is usually a plan with one or two jobs.
 //  4. [Explain] runs the small plan with a recorder and returns the last steps that touched the page, together with a
@@ -55,15 +55,15 @@
 //	system    the systems that users provide, with machines, items and oracles of their own; system_custom.go
 //	          and the other *_custom.go files run them
 //	trial     one run: a cluster of ranks, the machines of users, and the oracles that judge both
-//	small     trials for the explorer
+//	scopes    trials for the explorer
 //	campaign  many seeds; shrink reduces the plan of a seed that failed
 //
 // # Stability
 //
 // The exported names of this package, of sim/oracle, of sim/simtest and of effects, and the text of plans
 // ([plan.Parse]), are meant for use by other modules. Before 1.0 a minor release may change these names; CHANGELOG.md
-// lists the changes. A [System] built from these names runs in [SystemRun], [Campaign], [Shrink], [Explore],
-// [RetracePath] and [Explain].
+// lists the changes. A [System] built from these names runs in [Run], [Campaign], [Shrink], [Explore], [RetracePath]
+// and [Explain].
 //
 // The following is not stable: the plan that a seed expands to, which may change with every commit; the names in the
 // coverage; the wording of stories and logs; the set of scopes; and all other packages below sim, except for the parts

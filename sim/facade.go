@@ -129,7 +129,7 @@ func ReadPlan(path string) (Plan, error) { return plan.Read(path) }
 func Faults() []Fault { return plan.Faults() }
 
 // ChannelDispatch is the channel on which a proxy of the user notifies PD's decode engines of a prefill request: see
-// [world.ChannelDispatch]. Engines is the node name by which [Boot.Addr] finds these engines.
+// [world.ChannelDispatch]. EnginesNode is the node name by which [Boot.Addr] finds these engines.
 const (
 	ChannelDispatch = world.ChannelDispatch
 	EnginesNode     = world.EnginesNode

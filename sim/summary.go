@@ -80,7 +80,8 @@ func (s *Summary) keepFirst(f *Failure) {
 	}
 }
 
-// Merge adds the summary of another part of the same campaign.
+// Merge adds the summary of another part of the same campaign. The caller has checked that both have the same profile
+// and no seed in common.
 func (s *Summary) Merge(o *Summary) {
 	s.Seeds += o.Seeds
 	s.Failed += o.Failed
@@ -105,7 +106,8 @@ func mergeCounts[K comparable](to, from map[K]uint64) {
 	}
 }
 
-// MissedConjunctions returns the conjunctions that seeds of the summary's profile can meet, but did not meet.
+// MissedConjunctions returns the required conjunctions, which are combinations of rare events, that no seed of the
+// summary met. A campaign of about ten thousand seeds should meet all of them; after few seeds the list means nothing.
 func (s *Summary) MissedConjunctions() []Conjunction {
 	reached := s.Coverage.Counts("conjunction")
 	return slices.DeleteFunc(RequiredConjunctions(s.Profile), func(c Conjunction) bool { return reached[c.String()] > 0 })

@@ -11,7 +11,7 @@ import (
 )
 
 // A System describes what runs in a world: the user's machines, the commands that their engines give, and the promises
-// that they keep. [custom.System] has its fields. The options of [SystemRun], [Campaign], [Shrink], [Explore] and the
+// that they keep. [custom.System] has its fields. The options of [Run], [Campaign], [Shrink], [Explore] and the
 // remaining entry points contain a system; nil there means [PD].
 type System custom.System
 

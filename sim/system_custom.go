@@ -192,8 +192,8 @@ func (w *trial) StartFault(n *world.Node, f *plan.ScheduledFault) {
 	}
 }
 
-// MessageValidator returns the function that distinguishes messages of a connection from garbage. Legible returns nil
-// if nothing can make that distinction.
+// MessageValidator returns the function that distinguishes messages of a connection from garbage. MessageValidator
+// returns nil if nothing can make that distinction.
 func (w *trial) MessageValidator(c *world.Conn) func([]byte) bool {
 	for _, at := range [...]int32{c.Client, c.Server} {
 		if at >= 0 && w.Nodes[at].Custom {

@@ -106,7 +106,7 @@ const (
 	ReplicaGap                      // another directory misses operations of the worker
 )
 
-// String returns the reason in the form that is sent to workers. The word of Unknown is LMCache's.
+// String returns the reason in the form that is sent to workers. LMCache defines the word of UnknownWorker.
 func (r SyncReason) String() string {
 	switch r {
 	case NoSync:

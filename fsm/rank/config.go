@@ -130,8 +130,8 @@ type Config struct {
 // isPullSender reports whether this rank leases its pages to readers (pull) instead of pushing them.
 func (c *Config) isPullSender() bool { return c.Pull && c.Role.Sends() }
 
-// recallsChunks reports whether the rank recalls chunks from peers; answers reports whether peers recall chunks from
-// the rank.
+// recallsChunks reports whether the rank recalls chunks from peers; servesRecalls reports whether peers recall chunks
+// from the rank.
 func (c *Config) recallsChunks() bool { return c.Recalls && c.Role.Sends() }
 func (c *Config) servesRecalls() bool { return c.Recalls && c.Role.Receives() }
 
@@ -177,7 +177,7 @@ func (c *Config) outcomesMax() int {
 // calls, and two or three to each peer that calls the rank, for done messages and for lease renewals.
 func (c *Config) connsMax() int {
 	n := link.ConnsMax(c.PeersMax) + int(c.recallPeersMax())
-	if c.Knows() {
+	if c.UsesDirectories() {
 		n += c.Conns()
 	}
 	if c.reportsRequestEnds() {
@@ -214,13 +214,13 @@ func (c *Config) totalNeed() kernel.Need {
 	if c.Layers > 0 && c.Role.Receives() {
 		n = n.Add(c.Bundling.Need())
 	}
-	if c.Knows() {
+	if c.UsesDirectories() {
 		n = n.Add(c.Finding.Need()).Add(c.Seeking())
 	}
 	return n
 }
 
-// tableMax bounds each sum that need returns.
+// tableMax bounds each sum that totalNeed returns.
 const tableMax = 1<<31 - 1
 
 func (c *Config) fillDefaults() error {

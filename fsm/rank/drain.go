@@ -36,8 +36,8 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	r.drain.ticket, r.drain.late = t, false // An earlier Drain may have expired.
 	r.draining, e.Draining = true, true
 	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Timeout), kernel.Ref{Owner: kernel.OwnerRank})
-	if r.cfg.Knows() {
-		r.registrar.Leave(v, &r.rooms.Store)
+	if r.cfg.UsesDirectories() {
+		r.registrar.Leave(v, &r.sharedRooms.Store)
 	}
 	r.stopServing(e)
 }

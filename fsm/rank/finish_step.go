@@ -31,7 +31,7 @@ func (r *Rank) finishStep(e *flow.Env) {
 		budget = signalCallers(r, e, budget) // for the peers that a drain changed
 	}
 	bundles := r.cfg.Layers > 0 && r.reportLayerPuts(e)
-	lookupsLeft := r.cfg.Knows() && r.p2pRequester.Searches.ContinueWork(e, &r.p2pRequester)
+	lookupsLeft := r.cfg.UsesDirectories() && r.p2pRequester.Searches.ContinueWork(e, &r.p2pRequester)
 	for !r.sweeps.byKind[sweepUnreached].IsRunning() {
 		reached, ok := r.links.NextReachOutcome()
 		if !ok {
@@ -45,8 +45,8 @@ func (r *Rank) finishStep(e *flow.Env) {
 	}
 	if receives {
 		r.pullTarget.EndCondemned(e)
-		r.rooms.WakeGets(v)
-		r.rooms.ProcessEnded(v)
+		r.sharedRooms.WakeGets(v)
+		r.sharedRooms.ProcessEnded(v)
 	}
 	bundles = r.serveWaiting(e, retryServing) || bundles
 	bundles = r.followUpServing(e) || bundles
@@ -55,8 +55,8 @@ func (r *Rank) finishStep(e *flow.Env) {
 		bundles = r.serveWaiting(e, false) || bundles
 		bundles = r.followUpServing(e) || bundles
 	}
-	if r.cfg.Knows() {
-		r.registrar.Pump(v, &r.rooms.Store)
+	if r.cfg.UsesDirectories() {
+		r.registrar.Pump(v, &r.sharedRooms.Store)
 	}
 	r.maybeEndDrain(e)
 	r.workLeft = budget == 0 || !e.Work.HasBudget() || r.sweeps.anyRunning() || lookupsLeft || flowsLeft || bundles
@@ -81,7 +81,7 @@ func (r *Rank) serveWaiting(e *flow.Env, force bool) (bundles bool) {
 			r.servePending(e)
 			// A request that was served may have begun another epoch, and ended bundles make room.
 			if r.cfg.Layers > 0 {
-				bundles = e.Landings.EndCondemnedBundles(&e.Env, &r.rooms.Store) || bundles
+				bundles = e.Landings.EndCondemnedBundles(&e.Env, &r.sharedRooms.Store) || bundles
 			}
 		}
 	}
@@ -93,12 +93,12 @@ func (r *Rank) serveWaiting(e *flow.Env, force bool) (bundles bool) {
 func (r *Rank) followUpServing(e *flow.Env) (bundles bool) {
 	if r.cfg.Role.Receives() {
 		// Where vanilla senders are trusted (TrustUncommitted), serving a sender makes the sender's chunks readable.
-		r.rooms.WakeGets(&e.Env)
+		r.sharedRooms.WakeGets(&e.Env)
 		r.pullTarget.StartFetches(e)
 	}
 	if r.cfg.Shares {
 		r.p2pRequester.ReturnKeptLoans(e)
-		r.commands.ProcessWithdrawn(&e.Env, &r.rooms.Store)
+		r.commands.ProcessWithdrawn(&e.Env, &r.sharedRooms.Store)
 	}
 	return r.cfg.Layers > 0 && r.reportLayerPuts(e)
 }
@@ -112,7 +112,7 @@ func signalCallers(r *Rank, e *flow.Env, budget uint32) uint32 {
 			break
 		}
 		budget--
-		for _, owner := range r.flows.callers {
+		for _, owner := range r.flows.peerSignaled {
 			r.signalRow(e, owner, h, flow.Signal{Kind: flow.PeerChanged})
 		}
 	}
@@ -149,7 +149,7 @@ func (r *Rank) pollSenderQueues() bool {
 // pollAllocQueue reports, once, that the allocation queue has to be looked at although no page became free: a request
 // left the queue, or an offer at the front, for which pages are kept, may have lost the link to its pages.
 func (r *Rank) pollAllocQueue() bool {
-	moved, linkLost := r.rooms.Pending.PollMoved(), r.links.TakeLinkDropped()
+	moved, linkLost := r.sharedRooms.Pending.PollMoved(), r.links.TakeLinkDropped()
 	return moved || linkLost
 }
 

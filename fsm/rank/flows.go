@@ -33,21 +33,21 @@ import (
 type flowSet struct {
 	pushSource   push.Source // absent if Config.Pull
 	pullSource   pull.Source // absent unless Config.Pull
-	pushTarget   push.Target
+	pushTarget   push.Target // unused unless the rank receives; so is pullTarget
 	pullTarget   pull.Target
-	recallSource recall.Source // absent without Config.Recalls
-	recallTarget recall.Target
-	p2pOwner     p2p.Owner // absent without Config.Shares
-	p2pRequester p2p.Requester
-	layers       layerwise.Source  // absent without Config.Layers
-	consumer     register.Consumer // absent without Config.Geometry
+	recallSource recall.Source     // absent without Config.Recalls
+	recallTarget recall.Target     // absent without Config.Recalls
+	p2pOwner     p2p.Owner         // absent without Config.Shares
+	p2pRequester p2p.Requester     // absent without Config.Shares
+	layers       layerwise.Source  // absent unless the rank pushes layers (pushesLayers)
+	consumer     register.Consumer // without peers unless the rank registers blocks; so is producer
 	producer     register.Producer
-	endSource    end.Source // absent if the rank does not send
-	endTarget    end.Target
+	endSource    end.Source // absent unless the rank reports the ends of requests (reportsRequestEnds)
+	endTarget    end.Target // unused unless the rank receives
 }
 
-// flowSeeds are the random numbers from which the flows derive their own.
-type flowSeeds struct{ sender, secret uint64 }
+// flowSeeds holds the random numbers from which the flows derive their own.
+type flowSeeds struct{ flow, secret uint64 }
 
 // recycleFlows makes the flows that the configuration asks for, in the memory of the flows of a rank that has ended.
 func (r *Rank) recycleFlows(former *flowSet, seeds flowSeeds, directory registrar.Config) {
@@ -61,10 +61,10 @@ func (r *Rank) recycleFlows(former *flowSet, seeds flowSeeds, directory registra
 			OfferSettings: cfg.Offering, PutsMax: cfg.PutsMax, PagesMax: cfg.highWater(),
 			// LMCache's receivers identify a sender by its done address.
 			SenderID: doneAddr, DoneURL: doneAddr, RenewURL: renewAddr,
-		}, cfg.PeersMax, seeds.sender)
-		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Renew
+		}, cfg.PeersMax, seeds.flow)
+		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Recycle
 	} else {
-		r.pushSource = former.pushSource.Recycle(cfg.PutsMax, cfg.carriedPutsMax(), cfg.PeersMax, seeds.sender)
+		r.pushSource = former.pushSource.Recycle(cfg.PutsMax, cfg.carriedPutsMax(), cfg.PeersMax, seeds.flow)
 		r.pullSource = former.pullSource.Recycle(pull.SourceConfig{}, 0, 0)
 	}
 	r.pushTarget = former.pushTarget.Recycle(push.TargetConfig{
@@ -112,20 +112,21 @@ func (r *Rank) recycleFlows(former *flowSet, seeds flowSeeds, directory registra
 func (r *Rank) registerFlows() {
 	cfg := &r.cfg
 	if !cfg.servesRecalls() {
-		// The leases of recalls are swept first. A pass visits that table even in a rank without recalls, because the
-		// number of visited slots decides where passes are cut, and the simulator's stored plans depend on that.
+		// The leases of recalls are swept first. OwnerNone takes their place in a rank without recalls: a pass visits
+		// one slot for it, because the number of visited slots decides where passes are cut, and the simulator's stored
+		// plans depend on that.
 		r.flows.lossSweeps = append(r.flows.lossSweeps, kernel.OwnerNone)
 	}
-	// The pool is the engine's own. No other flow touches its pages.
+	// With registered blocks (register.engine_id) the pool is the engine's own, so only these two flows exist.
 	if cfg.registersBlocks() {
 		r.registerFlow(kernel.OwnerConsumer, true)
 		r.registerFlow(kernel.OwnerProducer, false)
 		return
 	}
 	for _, x := range [...]struct {
-		is    bool
-		of    kernel.Owner
-		calls bool
+		is              bool
+		of              kernel.Owner
+		signaledByPeers bool
 	}{
 		{cfg.Role.Sends() && cfg.Pull, kernel.OwnerPullSource, true},
 		{cfg.Role.Sends() && !cfg.Pull, kernel.OwnerPushSource, true},
@@ -140,7 +141,7 @@ func (r *Rank) registerFlows() {
 		{cfg.Shares, kernel.OwnerP2PRequester, true},
 	} {
 		if x.is {
-			r.registerFlow(x.of, x.calls)
+			r.registerFlow(x.of, x.signaledByPeers)
 		}
 	}
 }

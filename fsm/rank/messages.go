@@ -38,8 +38,8 @@ func (r *Rank) onInit(e *flow.Env, x *effects.Received) {
 			for _, owner := range r.flows.classKeepers {
 				r.flowOf(owner).(flow.ClassKeeper).OnClassReassigned(e, class)
 			}
-			r.rooms.Landings.OnClassReassigned(class)
-			r.rooms.Outcomes.OnClassReassigned(class)
+			r.sharedRooms.Landings.OnClassReassigned(class)
+			r.sharedRooms.Outcomes.OnClassReassigned(class)
 		}
 	case x.Request != 0:
 		r.links.RefuseInit(v, x)
@@ -105,7 +105,7 @@ func reportUnserved(v *env.Env, e *effects.Received) {
 // countBusyRows returns, for each fairness class, the number of rows that are kept for the class beside the class's
 // pages, for example leases.
 func (r *Rank) countBusyRows() []uint32 {
-	counts := r.rooms.CountClassRows()
+	counts := r.sharedRooms.CountClassRows()
 	for _, owner := range r.flows.rowCounters {
 		r.flowOf(owner).(flow.ClassHolder).AddClassRows(counts)
 	}

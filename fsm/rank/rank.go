@@ -1,19 +1,23 @@
-// Package rank contains the top-level state machine of a node: [Rank]. A Rank combines the rooms (tables and rules for
-// memory, peers and commands) and the flows (each is one side of an exchange, for example the side that pushes chunks
-// or the side that accepts them) into one machine that a driver runs. The package routes each event to the room or flow
-// that it concerns, owns the tables that several flows share, and at the end of each step continues the work that was
-// waiting for what the event set free.
+// Package rank contains the top-level state machine of a node: [Rank]. A Rank combines the rooms (packages with the
+// tables and rules for memory, peers and commands) and the flows (each is one side of an exchange, for example the side
+// that pushes chunks or the side that accepts them) into one machine that a driver runs. The package routes each event
+// to the room or flow that it concerns, owns the tables that several flows share, and at the end of each step continues
+// the work that was waiting for what the event set free.
 //
 // A driver calls [New] once. Then the driver feeds events to Step, one at a time, executes the effects that the step
 // emits, and feeds their completions back as events. The driver feeds a Tick when the time that Deadline returns has
 // come. Example, for a rank that pushes a chunk to a decode node:
 //
 //	Command{Reserve}        -> Deliver with the pages; the engine fills them
-//	Command{Put}            -> Open: the rank connects to the peer, then shakes hands and imports its pool
+//	Command{Put}            -> Open: the rank connects to the peer, then shakes hands and makes the peer's pool known to the data plane (Import)
 //	Imported                -> Send: an allocation request on the peer's alloc connection
 //	Replied                 -> Transfer into the pages that the reply grants
-//	TransferDone            -> on a leased plane Send: a commit; on a fenced plane Deliver: the put's outcome
+//	TransferDone            -> on a leased plane Send: a commit message; on a fenced plane Deliver: the put's outcome
 //	Replied (leased plane)  -> Deliver: the put's outcome
+//
+// On a fenced plane the owner of a pool can revoke the access of a peer, and a confirmation proves that the peer touches
+// nothing any more. On a leased plane the owner cannot observe or stop accesses, and relies on time (M4 in
+// docs/safety.md).
 //
 // A driver may rely on this:
 //
@@ -47,12 +51,15 @@ import (
 // exists only if Config.ArenaPages is not 0. Pool 0 is the engine's pool.
 const ArenaPool effects.PoolID = 1
 
-// devicePoolIndex is the index, in the rank's list of pools, of the device pool: the second pool of a rank that shares
-// chunks (Config.DevicePages). On the outside, the pages of the device pool carry the id of pool 0, and their numbers
-// follow the numbers of the remaining pages.
+// devicePoolIndex is the index of the device pool (Config.DevicePages) in the rank's list of pools, after the engine's
+// pool (0) and the arena (1). To the engine the device pool looks like a part of pool 0: its pages carry the id of pool
+// 0, and their numbers begin at Pages + ArenaPages.
 const devicePoolIndex effects.PoolID = 2
 
 // Rank is the state machine of one node.
+//
+// The snap tags of the fields say what package snapshot does with a field: share (clones share it, it is not hashed),
+// skip (cloned, not hashed) and scratch (used within one step only).
 type Rank struct {
 	cfg         Config `snap:"share"`
 	incarnation effects.Incarnation
@@ -63,19 +70,19 @@ type Rank struct {
 	// pool.
 	pools   memory.Pools
 	timers  kernel.Timers
-	corrs   kernel.Corrs
+	corrs   kernel.Corrs // for each correlation number in use: the row that waits for the completion
 	conns   kernel.Conns
 	tickets kernel.Tickets `snap:"skip"` // skip: derived from the rows
 
-	flowConfig flow.Config `snap:"share"`
-	links      link.Links
-	breakers   link.Breakers
-	commands   engine.Engine
-	flows      registry `snap:"share"`
-	flowSet             // the flows (flows.go)
-	renewals   lease.Renewals
-	rooms      flow.Rooms // the rooms that all targets share; present in each rank
-	registrar  registrar.Registrar
+	flowConfig  flow.Config `snap:"share"`
+	links       link.Links
+	breakers    link.Breakers
+	commands    engine.Engine
+	flows       registry `snap:"share"`
+	flowSet              // the flows (flows.go)
+	renewals    lease.Renewals
+	sharedRooms flow.Rooms // the rooms that all targets share; every rank has them
+	registrar   registrar.Registrar
 
 	env              flow.Env `snap:"scratch"` // the environment of the current step
 	drain            drain
@@ -87,7 +94,8 @@ type Rank struct {
 	now              effects.Time      `snap:"skip"`
 }
 
-// New validates cfg and returns a rank whose identifiers derive from seed alone. New returns an error if cfg cannot
+// New validates cfg and returns a rank. Its names on the wire derive from cfg.Key, and the numbers of its operations
+// from seed. If cfg.Key is zero, as in tests, the key is derived from seed too. New returns an error if cfg cannot
 // work.
 func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	return Recycle(new(Rank), cfg, seed, now)
@@ -112,8 +120,7 @@ func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error
 	}
 	source := prng.New(seed)
 	for range 2 * len(protocol.UUID{}) {
-		// Two identifiers were once drawn here. The draws are kept so that the values drawn after them match the plans
-		// that the simulator stores.
+		// Skip 32 draws: the stored plans of the simulator count on the values that are drawn after them.
 		source.Next()
 	}
 	former := *old
@@ -151,7 +158,7 @@ func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		Directions: cfg.Role.countDirections(), InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 		Window: cfg.Window, Carries: cfg.Carries, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
-		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.servesRecalls(), Layers: cfg.Layers,
+		ProvenPeerBonus: cfg.Tuning.ProvenPeerBonus, Recalls: cfg.servesRecalls(), Layers: cfg.Layers,
 		TakesLayers: cfg.Layers > 0 && !cfg.WholeChunks, LookupAddr: lookup, Lookups: cfg.Lookups,
 	}, source.Next())
 	pools := append(make([]memory.PoolConfig, 0, memory.PoolsMax), cfg.enginePoolConfig(), cfg.arenaConfig())
@@ -162,23 +169,23 @@ func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error
 	if cfg.Role == RoleBoth {
 		r.pools.MarkPresent(allocqueue.EngineClass) // Our engine may want pages at any time.
 	}
-	senderSeed := source.Next()
+	flowSeed := source.Next()
 	r.commands = former.commands.Recycle(engine.Config{
 		Settings: cfg.Engine, Layout: cfg.Layout, PageBytes: pageBytes, BackoffMin: cfg.BackoffMin,
 		BackoffMax: cfg.BackoffMax, TellsMax: cfg.Tuning.TellsMax, BatchMax: cfg.BatchMax, SharedMax: cfg.sharedMax(),
 		InAllocQueue: cfg.Role == RoleBoth, Wire: cfg.Wire,
-	}, senderSeed)
+	}, flowSeed)
 	breakersMax := kernel.ClampCount(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
-	r.breakers = former.breakers.Recycle(cfg.BreakerTTL, int(breakersMax), senderSeed)
+	r.breakers = former.breakers.Recycle(cfg.BreakerTTL, int(breakersMax), flowSeed)
 	classes, secret := r.links.CountClasses(), source.Next()
-	r.rooms = recycleRooms(&former.rooms, &cfg, pageBytes, classes, secret)
+	r.sharedRooms = recycleRooms(&former.sharedRooms, &cfg, pageBytes, classes, secret)
 	directory := cfg.Directory
-	if directory.Owner, directory.LookupOwner = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {
+	if directory.Owner, directory.LookupOwner = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.UsesDirectories() {
 		directory.Seed, directory.Worker.Incarnation = source.Next(), r.incarnation
 		r.workLeft = true // Register with the directories at once.
 	}
 	r.registrar = former.registrar.Recycle(directory)
-	r.recycleFlows(&former.flowSet, flowSeeds{sender: senderSeed, secret: secret}, directory)
+	r.recycleFlows(&former.flowSet, flowSeeds{flow: flowSeed, secret: secret}, directory)
 	r.registerFlows()
 	return r, nil
 }

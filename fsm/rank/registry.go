@@ -10,8 +10,8 @@ import (
 // A registry lists the flows of a rank by what they are called for, each list in the order of the calls. The lists
 // follow from the interfaces that a flow implements (package flow), and do not change after the rank was made.
 type registry struct {
-	all     []kernel.Owner
-	callers []kernel.Owner // flows that are signaled when an outbound peer changed
+	all          []kernel.Owner
+	peerSignaled []kernel.Owner // flows that are signaled when an outbound peer changed
 
 	commanders   []kernel.Owner
 	servers      []messageRoute
@@ -32,12 +32,12 @@ type messageRoute struct {
 	tag protocol.Tag
 }
 
-// registerFlow adds a flow to the lists. calls says that the flow calls peers.
-func (r *Rank) registerFlow(owner kernel.Owner, calls bool) {
+// registerFlow adds a flow to the lists. calls says that the flow is signaled when an outbound peer changed.
+func (r *Rank) registerFlow(owner kernel.Owner, signaledByPeers bool) {
 	g, f := &r.flows, r.flowOf(owner)
 	g.all = append(g.all, owner)
-	if calls {
-		g.callers = append(g.callers, owner)
+	if signaledByPeers {
+		g.peerSignaled = append(g.peerSignaled, owner)
 	}
 	addIf := func(list *[]kernel.Owner, is bool) {
 		if is {

@@ -101,7 +101,7 @@ func (waitFlow) AbortCommand(e *flow.Env, ref kernel.Ref) bool {
 
 // VisitTables visits the rows of the shared rooms, whichever flow the rows belong to.
 func (w waitFlow) VisitTables(visit table.VisitFunc) {
-	m := &w.rank.rooms
+	m := &w.rank.sharedRooms
 	visit("gets", m.Gets.Len(), table.Empty)
 	m.Landings.Bundles.VisitTables(visit)
 	visit("pending requests", m.Pending.Len(), table.Empty)

@@ -69,7 +69,7 @@ func newShared(t fatal, share uint32, change func(*Config)) *serving {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	r.rank, r.rooms, r.pool = machine, &machine.rooms, machine.pools.Pool(0)
+	r.rank, r.rooms, r.pool = machine, &machine.sharedRooms, machine.pools.Pool(0)
 	return r
 }
 

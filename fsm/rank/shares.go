@@ -15,7 +15,7 @@ const (
 // ShareCounts returns, for each of these resources, the sum of what the classes are counted to use, and what the tables
 // really contain. Tests and oracles check that the two agree.
 func (r *Rank) ShareCounts() (counted, actual [SharedCount]int) {
-	m := &r.rooms
+	m := &r.sharedRooms
 	counted[SharedRequests], actual[SharedRequests] = m.Pending.CountedRows(), m.Pending.Len()
 	counted[SharedDoneMessages], actual[SharedDoneMessages], counted[SharedDoneAddrs], actual[SharedDoneAddrs] = r.pullTarget.Shares()
 	actual[SharedOffers], actual[SharedLocations] = m.Deferred.Len(), m.Store.CountLocations()

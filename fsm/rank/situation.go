@@ -130,7 +130,7 @@ func (r *Rank) timerSituation(now effects.Time) Situation {
 func (r *Rank) commandSituation(body effects.CommandBody) Situation {
 	switch c := body.(type) {
 	case *engine.Abort:
-		if fetch := r.rooms.Fetches.Pipeline().SituationOf(c.Target); fetch != staging.NoFetch {
+		if fetch := r.sharedRooms.Fetches.Pipeline().SituationOf(c.Target); fetch != staging.NoFetch {
 			return situationOf[kernel.OwnerPipeline] + Situation(fetch)
 		}
 		return r.rowSituation(r.tickets.Find(c.Target))
@@ -156,7 +156,7 @@ func (r *Rank) rowSituation(ref kernel.Ref) Situation {
 		}
 		return situationOf[kernel.OwnerPushSource] + Situation(put.NoRow)
 	}
-	state := r.flowOf(ref.Owner).RowState(&r.rooms, ref)
+	state := r.flowOf(ref.Owner).RowState(&r.sharedRooms, ref)
 	if ref.Owner == kernel.OwnerEngine {
 		if state == uint16(engine.NoRow) {
 			return situationOf[kernel.OwnerPushSource] + Situation(put.NoRow)

@@ -32,7 +32,7 @@ type Stats struct {
 
 // Stats returns the current counts.
 func (r *Rank) Stats() Stats {
-	rooms, pipe := &r.rooms, r.rooms.Fetches.Pipeline()
+	rooms, pipe := &r.sharedRooms, r.sharedRooms.Fetches.Pipeline()
 	requests, tombstones := r.commands.CountRequests()
 	pool, arena, device, deviceEvictable := r.pools.Pool(0), r.pools.Pool(ArenaPool), r.devicePool(), 0
 	if device.TotalPages() > 0 {
@@ -79,8 +79,8 @@ func (r *Rank) PageState(pool effects.PoolID, i uint32) memory.State {
 // ReadyPage reports whether the chunk with this key is readable now, and returns its page. For the key of a layer,
 // ReadyPage returns the page of that layer.
 func (r *Rank) ReadyPage(key []byte) (effects.Page, bool) {
-	s := &r.rooms.Store
-	if name, layer, err := r.rooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {
+	s := &r.sharedRooms.Store
+	if name, layer, err := r.sharedRooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {
 		page, ok := s.ReadyPage(s.Find(s.HashKey(name), name))
 		if !ok {
 			return effects.Page{}, false
@@ -96,8 +96,8 @@ func (r *Rank) ReadyPage(key []byte) (effects.Page, bool) {
 
 // CountClaimsOn returns the number of requests for which a chunk is kept.
 func (r *Rank) CountClaimsOn(key []byte) int {
-	s := &r.rooms.Store
-	if name, _, err := r.rooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {
+	s := &r.sharedRooms.Store
+	if name, _, err := r.sharedRooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {
 		key = name
 	}
 	return s.CountClaimsOn(s.Find(s.HashKey(key), key))
@@ -106,17 +106,17 @@ func (r *Rank) CountClaimsOn(key []byte) int {
 // MayArrive reports whether a chunk is readable here, or may become readable because of a fill in flight, a deferred
 // offer or a pending request.
 func (r *Rank) MayArrive(key []byte) bool {
-	if name, _, err := r.rooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {
+	if name, _, err := r.sharedRooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {
 		key = name
 	}
-	return r.rooms.MayArrive(key)
+	return r.sharedRooms.MayArrive(key)
 }
 
 // IsFetching reports whether the Fetch with this ticket has begun, that is, waits for no chunk any more.
 func (r *Rank) IsFetching(t effects.Ticket) bool {
 	ref := r.tickets.Find(t)
-	return ref.Owner == kernel.OwnerDeferred && r.rooms.Fetches.IsRunning(ref.Subject)
+	return ref.Owner == kernel.OwnerDeferred && r.sharedRooms.Fetches.IsRunning(ref.Subject)
 }
 
 // KeyHash returns the hash by which facts (for example FactReady) name a key in this incarnation.
-func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.HashKey(key) }
+func (r *Rank) KeyHash(key []byte) uint64 { return r.sharedRooms.Store.HashKey(key) }

@@ -63,7 +63,7 @@ func (r *Rank) initEnv() {
 			Tickets: &r.tickets, Peers: linkFlow{&r.links}, Work: &r.work,
 		},
 		Carrier: &r.pushSource,
-		Cfg:     &r.flowConfig, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
+		Cfg:     &r.flowConfig, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.sharedRooms,
 	}
 	switch {
 	case r.cfg.landsOnDevice():

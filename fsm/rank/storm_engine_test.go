@@ -201,7 +201,7 @@ func giveBack(t effects.Ticket) effects.CommandBody { return &engine.Release{Res
 
 // storeChunk gives a node's cache a chunk, if there is a page for it.
 func (n *stormNode) storeChunk(key []byte) {
-	v, s := &n.rank.env.Env, &n.rank.rooms.Store
+	v, s := &n.rank.env.Env, &n.rank.sharedRooms.Store
 	if v.Pool == nil || v.Pool.FreePages() == 0 || !s.HasRoom(1) || n.engine.draining {
 		return
 	}

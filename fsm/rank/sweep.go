@@ -23,7 +23,8 @@ import (
 const (
 	// sweepLost follows the loss of a peer. sweepLost ends the peer's grants, pending requests and recalls on fenced
 	// planes. The peer is unknown until it shakes hands again, and a retry that names an older grant is refused. No
-	// pending request is served while this sweep is in progress, because the sweep takes all work of the step (settle).
+	// pending request is served while this sweep is in progress, because the sweep takes all work of the step
+	// (finishStep).
 	sweepLost = iota
 	// sweepUnreached follows the failure to link to a sender. sweepUnreached ends the sender's offers. No fetch that
 	// would read these offers begins.

@@ -33,9 +33,9 @@ type Tuning struct {
 	PlainsMax uint32
 	// BreakersPerPeer times PeersMax is the maximum number of addresses with a circuit breaker at a time.
 	BreakersPerPeer uint32 // default 4
-	// SpokeFor is the additional time for which an inbound peer keeps its place in the table once the peer has sent a
+	// ProvenPeerBonus is the additional time for which an inbound peer keeps its place in the table once the peer has sent a
 	// message after the handshake.
-	SpokeFor effects.Duration // default 60 s
+	ProvenPeerBonus effects.Duration // default 60 s
 }
 
 // tuningMax bounds each count in Tuning, so that the work of one step stays small.
@@ -51,7 +51,7 @@ func (t *Tuning) fill() error {
 	kernel.SetDefault(&t.LeftoversMax, 12)
 	kernel.SetDefault(&t.PlainsMax, 16)
 	kernel.SetDefault(&t.BreakersPerPeer, 4)
-	kernel.SetDefault(&t.SpokeFor, 60*effects.Second)
+	kernel.SetDefault(&t.ProvenPeerBonus, 60*effects.Second)
 	for _, f := range []struct {
 		name  string
 		value uint32

@@ -243,7 +243,7 @@ func TestTuning(t *testing.T) {
 	}
 	want := Tuning{
 		SettleMax: 64, SweepRows: 256, AttemptsMax: 3, TellsMax: 10, NotifyMax: 5, RenewsMax: 512,
-		LeftoversMax: 12, PlainsMax: 16, BreakersPerPeer: 4, SpokeFor: 60 * effects.Second,
+		LeftoversMax: 12, PlainsMax: 16, BreakersPerPeer: 4, ProvenPeerBonus: 60 * effects.Second,
 	}
 	if d != want {
 		t.Errorf("defaults are %+v, want %+v", d, want)

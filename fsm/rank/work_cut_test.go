@@ -60,7 +60,7 @@ func undelivered(rank int) func(*workers) int {
 func unsentPuts(w *workers) int { return sweepRowCount - w.sent }
 
 func waitingFetches(w *workers) int {
-	f := &w.ranks[1].rooms.Fetches
+	f := &w.ranks[1].sharedRooms.Fetches
 	return f.CountUnfinished() - f.Pipeline().CountUnfinished()
 }
 
@@ -105,7 +105,7 @@ func readOne(w *workers) {
 }
 
 func withdrawEvent(w *workers) effects.Event {
-	_, o := w.ranks[1].rooms.Deferred.OfferAt(0)
+	_, o := w.ranks[1].sharedRooms.Deferred.OfferAt(0)
 	m := protocol.PullReadyNotif{
 		SenderID: []byte("s"), SenderDoneURL: []byte("s:3"), Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
 		HasExt: true,

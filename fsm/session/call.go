@@ -13,7 +13,7 @@ import (
 //   - waiting: it is to end a holding that other calls still use; not begun
 //   - begun: the driver carries it out
 //   - answered: it has an answer; if held, its memory is still in use, and OnMemoryReturned follows
-//   - over: answered, and its memory is back
+//   - over: answered, and its memory is not in use or is back
 type call struct {
 	id             uint64
 	op             protocol.CallOp
@@ -23,11 +23,11 @@ type call struct {
 	cost           int       // see CallCost, in bytes
 	started        bool
 	answer         []byte
-	memoryInUse    bool
-	memoryReturned bool
+	answeredHeld   bool   // the answer says that the memory of the call was still in use (held)
+	memoryReturned bool   // OnMemoryReturned was called
 	abandoned      bool   // the engine does not wait for the call any more
 	showMessage    []byte // the chunks that were shown to the engine and that it has not read yet, as a message
-	firstShown     uint32 // the first chunk in show
+	firstShown     uint32 // the first chunk in showMessage
 }
 
 // keyCost is what a key occupies beside its own bytes while its call is carried out: in the decoded message, in the
@@ -50,7 +50,7 @@ func CallCost(b *protocol.EngineCall) (n int) {
 }
 
 // isOver reports whether the call has an answer and its memory is back.
-func (c *call) isOver() bool { return c.answer != nil && (!c.memoryInUse || c.memoryReturned) }
+func (c *call) isOver() bool { return c.answer != nil && (!c.answeredHeld || c.memoryReturned) }
 
 // findCall returns the session's call with the number, or nil.
 func (s *session) findCall(id uint64) *call {
@@ -148,7 +148,7 @@ func (m *Machine) admitCall(s *session, b *protocol.EngineCall, out *Effects) {
 }
 
 // startCall has the driver carry a call out, if the engine holds what the call names and the bounds allow it. A call
-// that ends a holding in use waits.
+// that ends a holding in use waits for the holding.
 func (m *Machine) startCall(s *session, op protocol.CallOp, b *protocol.EngineCall, out *Effects) {
 	p := holdingRules[op]
 	c := &call{id: b.ID, op: op, timeoutNS: b.PatienceNS, cost: CallCost(b)}
@@ -207,7 +207,7 @@ func (m *Machine) useHolding(s *session, c *call, index int, field string, id ui
 	return true
 }
 
-// countHoldings returns the number of the session's holdings, including those that open calls may bring.
+// countHoldings returns the number of the session's holdings, including those that calls without an answer may create.
 func (s *session) countHoldings() int {
 	n := len(s.holdings)
 	for _, c := range s.calls {
@@ -231,7 +231,7 @@ func (s *session) openCallCost() (n int) {
 // startWaitingCall has the driver carry out a call that waited for its holding.
 func (m *Machine) startWaitingCall(s *session, c *call, out *Effects) {
 	c.started = true
-	b := &protocol.EngineCall{ID: c.id, Target: c.holdingToEnd, PatienceNS: c.timeoutNS} // Not m.call: one step may begin two calls.
+	b := &protocol.EngineCall{ID: c.id, Target: c.holdingToEnd, PatienceNS: c.timeoutNS} // Not m.engineCall: one step may begin two calls.
 	if holdingRules[c.op].needsPrefill {
 		b.Target, b.Prefill = 0, c.holdingToEnd
 	}
@@ -279,12 +279,12 @@ func (m *Machine) cancelWait(s *session, c *call, out *Effects) {
 	m.endIfUnused(s, h, out)
 }
 
-// OnCallEnded completes a Begin. brought says that the call brought something to hold; stands says that the holding
-// that the call was to end is still held. The machine copies the answer before OnCallEnded returns.
+// OnCallEnded completes a Begin. newHolding says that the call created a holding; stands says that the holding that the
+// call was to end is still held. The machine copies the answer before OnCallEnded returns.
 func (m *Machine) OnCallEnded(ref CallRef, a *protocol.EngineAnswer, newHolding, stands bool, out *Effects) {
 	s := m.findSession(ref.Session)
 	c := s.findCall(ref.ID)
-	c.answer, c.memoryInUse, c.showMessage = a.Append(nil), a.Held, nil
+	c.answer, c.answeredHeld, c.showMessage = a.Append(nil), a.Held, nil
 	if newHolding {
 		h := &holding{id: c.id, kind: holdingRules[c.op].creates, orphaned: c.abandoned}
 		if h.kind == Share {
@@ -302,7 +302,7 @@ func (m *Machine) OnCallEnded(ref CallRef, a *protocol.EngineAnswer, newHolding,
 	}
 	if !c.abandoned {
 		m.sendMessage(s, c.answer, out)
-	} else if c.memoryInUse {
+	} else if c.answeredHeld {
 		out.Aborts = append(out.Aborts, ref) // The earlier abort came before there was anything to take back.
 	}
 	m.finishIfOver(s, c, out)

@@ -18,10 +18,19 @@
 //
 // # Replies that are lost
 //
-// An answer is kept until the engine says that it has received it (done), or until the engine attaches again and does
-// not list the call among its open calls. So a call is carried out once, however often the connection is cut: a call
+// An answer is kept until the engine says that it has received it (done), until the engine attaches again and does not
+// list the call among its open calls, or until the session ends. Drain and a full session table end a parted session
+// without holdings whose calls are over, and drop its answers; an engine that attaches again then gets a new session
+// (Resumed is false). While the session lasts, a call is carried out once, however often the connection is cut: a call
 // that is repeated is not begun again, and its answer is sent again. A call that the engine no longer waits for is
 // abandoned: what it brings is given back at once.
+//
+// # Chunks that are shown
+//
+// While a fetch is in progress, the driver may lend chunks to the engine that has not copied them yet (ShowChunks): the
+// engine gets a message with the pages and lengths, copies the chunks and replies. The ShowResult then tells the driver
+// that the pages are free to change. If the connection is cut, the message is sent again after the engine has attached
+// again.
 //
 // # Protection against engines
 //

@@ -25,12 +25,12 @@ func (k HoldingKind) String() string { return kindNames[k] }
 
 // A holdingRule describes how an operation uses the holdings of its engine.
 type holdingRule struct {
-	creates        HoldingKind // the kind of holding that the operation brings if it succeeds
+	creates        HoldingKind // the kind of holding that the operation creates if it succeeds
 	target         HoldingKind // the kind of holding that its target must be
 	targetOptional bool        // the target may be absent
-	needsPrefill   bool        // it names a prefill as well
+	needsPrefill   bool        // the call names a prefill as well
 	endsHolding    bool        // the holding is gone when the operation has succeeded
-	touchesBlocks  bool        // until a call of it is over, peers may read or write blocks of the engine
+	touchesBlocks  bool        // until a call of the operation is over, peers may read or write blocks of the engine
 }
 
 // holdingRules holds the rule of each operation that the machine does not carry out itself. An operation that is not
@@ -66,11 +66,11 @@ func touchesBlocks(op protocol.CallOp) bool {
 type holding struct {
 	id         uint64
 	kind       HoldingKind
-	users      int    // number of calls that use it, and of shares made of it
+	users      int    // number of calls that use the holding, and of shares made of it
 	pagesOf    uint64 // of a share: the holding with its pages
-	endingCall uint64 // the call that is to end it when nothing uses it any more
+	endingCall uint64 // the call that is to end the holding when nothing uses it any more
 	freeSent   bool   // a Free was emitted
-	orphaned   bool   // its engine did not wait for the call and does not know of the holding
+	orphaned   bool   // the engine did not wait for the call and does not know of the holding
 }
 
 // findHolding returns the session's holding with the number, or nil.

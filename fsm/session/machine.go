@@ -10,7 +10,8 @@ import (
 // Config configures a Machine. No field has a default.
 type Config struct {
 	// Response is the response to each engine that attaches; the machine fills in the session. Its Incarnation is the
-	// agent's, and its Window is the number of calls that one engine may have open.
+	// agent's, and its Window is the number of calls of one engine that the machine keeps at a time: calls without an
+	// answer, and calls whose answer the engine has not acknowledged.
 	Response protocol.AttachResponse
 	// SessionsMax bounds the sessions of all engines, ProcessMax the sessions of one process, and HoldingsMax the
 	// number of holdings of one engine.
@@ -33,7 +34,8 @@ type (
 // session.
 type CallRef struct{ Session, ID uint64 }
 
-// Effects collects what the driver must do after a step, in order within each list.
+// Effects collects what the driver of a Machine must do after a step, in order within each list. They are not the
+// effects of package effects, which a rank's driver carries out.
 type Effects struct {
 	Sends         []Send
 	Begins        []Begin      // calls to carry out: completed by OnCallEnded
@@ -78,10 +80,11 @@ type ShowResult struct {
 	Code effects.Code // OK: the engine has read the chunks
 }
 
-// A Drop is a call of which nothing is kept any more. EngineGone says that the engine of the call is gone.
+// A Drop is a call of which nothing is kept any more. SessionLeaving says that the session of the call is leaving: after a
+// detach, the exit of the process, during a drain, or to make room for another engine.
 type Drop struct {
 	CallRef
-	EngineGone bool
+	SessionLeaving bool
 }
 
 // A Close is a connection to close after the messages that were sent to it.
@@ -113,7 +116,7 @@ type session struct {
 	process    Process
 	name       string
 	conn       Conn // 0: parted, without a connection
-	newestConn Conn // the newest connection ever attached; the list of open calls on an older one is out of date
+	newestConn Conn // the newest connection ever attached; the list of awaited calls on an older one is out of date
 	leaving    bool
 	detachCall uint64 // the detach call; 0: the engine has not detached
 	// adoptsPool says that the engine uses the pool as its own memory, and may write any page that no call of its own
@@ -130,7 +133,7 @@ type session struct {
 // CountSessions returns the number of sessions, including those that are parted or leaving.
 func (m *Machine) CountSessions() int { return len(m.sessions) }
 
-// Totals returns the number of open calls and of holdings of all engines.
+// Totals returns the number of kept calls and of holdings of all engines.
 func (m *Machine) Totals() (calls, holdings int) {
 	for _, s := range m.sessions {
 		calls, holdings = calls+len(s.calls), holdings+len(s.holdings)
@@ -193,35 +196,35 @@ func (m *Machine) HandleAttach(c Conn, p Process, body []byte, out *Effects) {
 		return
 	}
 	s := m.findSession(a.Session)
-	resumed := s != nil && a.Incarnation == m.cfg.Response.Incarnation
+	namesLiveSession := s != nil && a.Incarnation == m.cfg.Response.Incarnation
 	switch {
-	case !resumed && m.draining:
+	case !namesLiveSession && m.draining:
 		m.refuseConn(c, effects.Draining, "this agent ends; attach to another", out)
 		return
-	case !resumed && a.Adopts && !m.hasBlocks():
+	case !namesLiveSession && a.Adopts && !m.hasBlocks():
 		m.refuseConn(c, effects.Unsupported, "the pool has chunks of many requests, and no engine can have it as its own "+
 			"memory; set register.engine_id, or let the engine copy", out)
 		return
-	case !resumed && a.Adopts && m.poolInUse():
+	case !namesLiveSession && a.Adopts && m.poolInUse():
 		m.refuseConn(c, effects.TooMany, "another engine has this pool as its own memory, or blocks of it are still lent; "+
 			"end that engine, or wait until they are back", out)
 		return
-	case !resumed && !m.hasRoomFor(p, out):
+	case !namesLiveSession && !m.makeRoomFor(p, out):
 		m.refuseConn(c, effects.TooMany, "this process has "+formatDecimal(uint64(m.countSessionsOf(p)))+" engines attached, and one "+
 			"process may have "+formatDecimal(uint64(m.cfg.ProcessMax))+" of --engines="+formatDecimal(uint64(m.cfg.SessionsMax))+
 			"; close clients that it does not use, or raise --engines", out)
 		return
-	case !resumed && !m.hasRoom(out):
+	case !namesLiveSession && !m.makeRoom(out):
 		m.refuseConn(c, effects.TooMany, formatDecimal(uint64(len(m.sessions)))+" engines are attached, of --engines="+
 			formatDecimal(uint64(m.cfg.SessionsMax))+"; raise it, or end one: what a living process holds is its own", out)
 		return
-	case resumed && (s.process != p || s.leaving):
+	case namesLiveSession && (s.process != p || s.leaving):
 		m.refuseConn(c, effects.Refused, "session "+formatDecimal(a.Session)+" is another process's, or ends; begin a new one", out)
 		return
-	case resumed && c < s.newestConn:
+	case namesLiveSession && c < s.newestConn:
 		m.refuseConn(c, effects.Refused, "the engine has connected again since, and goes on there", out)
 		return
-	case resumed:
+	case namesLiveSession:
 		if s.conn != 0 {
 			out.Closes = append(out.Closes, Close{s.conn, "the engine has attached again"})
 		}
@@ -232,9 +235,9 @@ func (m *Machine) HandleAttach(c Conn, p Process, body []byte, out *Effects) {
 	}
 	s.conn, s.newestConn, s.name = c, c, string(a.Name)
 	response := m.cfg.Response
-	response.Session, response.Resumed = s.id, resumed
+	response.Session, response.Resumed = s.id, namesLiveSession
 	out.Sends = append(out.Sends, Send{Conn: c, Body: response.Append(nil), WithMemory: true})
-	if resumed {
+	if namesLiveSession {
 		m.resumeSession(s, a.Open, out)
 	}
 }
@@ -262,15 +265,15 @@ func (m *Machine) adoptedElsewhere(s *session) bool {
 	return slices.ContainsFunc(m.sessions, func(x *session) bool { return x != s && x.adoptsPool })
 }
 
-// hasRoom reports whether another engine can attach. If the table is full, hasRoom ends a session that is parted and
-// has nothing, such as the session of an engine that never received its response and attached anew.
-func (m *Machine) hasRoom(out *Effects) bool {
+// makeRoom reports whether another engine can attach. If the table is full, it ends an idle parted session, such as the
+// session of an engine that never received its response and attached anew. The answers of that session are dropped.
+func (m *Machine) makeRoom(out *Effects) bool {
 	return len(m.sessions) < m.cfg.SessionsMax || m.endParted(out, func(*session) bool { return true })
 }
 
-// hasRoomFor reports whether another engine of the process can attach. The limit keeps a single process from taking all
+// makeRoomFor does the same for the limit of sessions of one process. The limit keeps a single process from taking all
 // sessions.
-func (m *Machine) hasRoomFor(p Process, out *Effects) bool {
+func (m *Machine) makeRoomFor(p Process, out *Effects) bool {
 	return m.countSessionsOf(p) < m.cfg.ProcessMax || m.endParted(out, func(s *session) bool { return s.process == p })
 }
 
@@ -284,8 +287,7 @@ func (m *Machine) countSessionsOf(p Process) (n int) {
 	return n
 }
 
-// endParted ends one session that is parted and has nothing and for which may returns true, and reports whether there
-// was one.
+// endParted ends one idle parted session for which eligible returns true, and reports whether there was one.
 func (m *Machine) endParted(out *Effects, eligible func(*session) bool) bool {
 	for _, s := range m.sessions {
 		if s.conn == 0 && s.isIdle() && !s.leaving && !s.adoptsPool && eligible(s) {
@@ -324,7 +326,7 @@ func (m *Machine) resumeSession(s *session, open []uint64, out *Effects) {
 		if c.showMessage != nil {
 			m.sendMessage(s, c.showMessage, out)
 		}
-		if c.memoryInUse && c.memoryReturned {
+		if c.answeredHeld && c.memoryReturned {
 			m.sendReturned(s, c, out)
 		}
 	}
@@ -363,8 +365,8 @@ func (m *Machine) OnProcessExit(p Process, out *Effects) {
 	}
 }
 
-// Drain refuses engines that are not attached yet, and ends each session as soon as it has no open calls and no
-// holdings.
+// Drain refuses engines that are not attached yet, and ends each session as soon as all its calls are over and it has
+// no holdings.
 func (m *Machine) Drain(out *Effects) {
 	m.draining = true
 	for _, s := range slices.Clone(m.sessions) {
@@ -399,8 +401,8 @@ func (m *Machine) beginLeaving(s *session, out *Effects) {
 	m.finishLeaving(s, out)
 }
 
-// finishLeaving ends a leaving session that has no calls and no holdings any more. While the machine drains, left also
-// makes an idle session leave.
+// finishLeaving ends a leaving session that has no calls and no holdings any more. While the machine drains,
+// finishLeaving also makes an idle session leave.
 func (m *Machine) finishLeaving(s *session, out *Effects) {
 	if m.draining && !s.leaving && s.isIdle() {
 		m.beginLeaving(s, out)

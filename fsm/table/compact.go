@@ -1,8 +1,9 @@
 package table
 
-// Compact is an Index of half the size, for tables with a row for each key. It stores the slot of a row instead of a
-// handle, so each row in the index must be in use. Compact also stores only 32 bits of a hash, so the caller must
-// compare what it finds by key:
+// Compact is an Index in about a third of the memory, for tables with a row for each key: a cell is half as large, and
+// more cells are in use. It stores the slot of a row instead of a handle, so each row in the index must be in use, and
+// each slot may be in the index at most once. Compact also stores only 32 bits of a hash, so the caller must compare
+// what it finds by key:
 //
 //	for p := x.Find(hash); p.Found(); p = x.Next(p) {
 //	    if slab.Get(slab.At(p.Slot())).key == key { ... }
@@ -27,7 +28,7 @@ type compactPart struct {
 	n     int
 }
 
-// compactCell is an entry. The zero mark is an empty cell.
+// compactCell is an entry. The zero value is an empty cell.
 type compactCell struct {
 	tag  uint32 // 32 bits of the hash
 	slot uint32 // the slot number plus 1; 0: empty
@@ -39,7 +40,7 @@ type CompactProbe struct {
 	cell compactCell
 }
 
-// Found reports whether there is an entry at the spot.
+// Found reports whether there is an entry at the probe.
 func (p CompactProbe) Found() bool { return p.cell.slot != 0 }
 
 // Slot returns the slot of the entry.
@@ -145,7 +146,7 @@ func (t *compactPart) growCells() {
 	}
 }
 
-// findEmptyCompactCell is gap for a Compact.
+// findEmptyCompactCell does for a Compact what findEmptyCell does for an Index.
 func findEmptyCompactCell(cells []compactCell) int {
 	from := 0
 	for from < len(cells) && cells[from].slot != 0 {
@@ -154,7 +155,8 @@ func findEmptyCompactCell(cells []compactCell) int {
 	return from
 }
 
-// Remove removes the slot that h names. Remove panics if the slot is not in the index under this hash.
+// Remove removes the slot that h names, which must be in the index under this hash. Remove panics if it does not meet
+// the slot; with another hash of the same run of cells it removes the slot and does not notice.
 func (x *Compact) Remove(hash uint64, h Handle) {
 	tag := tagOf(hash)
 	x.findPart(tag).removeEntry(tag, uint32(h.Slot()+1))

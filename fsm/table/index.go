@@ -30,7 +30,7 @@ type indexPart struct {
 	n     int
 }
 
-// indexCell is an entry. The zero bucket is an empty cell.
+// indexCell is an entry. The zero value is an empty cell.
 type indexCell struct {
 	hash uint64
 	h    Handle

@@ -11,8 +11,8 @@ import "math/bits"
 // highest bit only.
 const entriesPerPart = 160
 
-// partOf returns the number of the part, out of parts parts, in which a hash belongs. of holds the bits of the hash
-// that do not determine the cell within a part.
+// partOf returns the number of the part, out of parts parts, in which a hash belongs. hashBits holds the bits of the
+// hash that do not determine the cell within a part.
 func partOf(hashBits uint64, parts int) int {
 	top := uint64(1) << bits.Len(uint(parts-1)) >> 1
 	n := hashBits & (2*top - 1)

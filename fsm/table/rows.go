@@ -168,8 +168,8 @@ func (s *rows) PushFront(l *List, h Handle) {
 	l.n++
 }
 
-// InsertBefore inserts a row before another row of the list, or at the end of the list if before is zero. Insert panics
-// if the row is in a list already, or if the row before which to insert is in none.
+// InsertBefore inserts a row before another row of the list, or at the end of the list if before is zero. InsertBefore
+// panics if the row is in a list already, or if the row before which to insert is in none.
 func (s *rows) InsertBefore(l *List, h, before Handle) {
 	switch before {
 	case 0:

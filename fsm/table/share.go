@@ -1,16 +1,16 @@
 package table
 
 // Share bounds how many places of a table each class has: no more than it leaves free. So a class that takes places
-// without end always leaves as many for the next class. Example: in a table of 12 places the first class can take 6,
-// the second 3, the third 2, and the fourth 1.
+// without end leaves as many free as it has, and the next class can take half of those. Example: in a table of 12
+// places the first class can take 6, the second 3, the third 2, and the fourth 1.
 type Share struct {
 	perClass []int // by class
-	total    int   // the sum of of
+	total    int   // the sum of perClass
 	limit    int   // the number of places of the table
 }
 
-// Recycle returns the shares of a table of most places, none of which is taken, in the memory of s. The caller must not
-// use s afterwards.
+// Recycle returns the shares of a table of limit places, none of which is taken, in the memory of s. The caller must
+// not use s afterwards.
 func (s *Share) Recycle(limit, classes int) Share {
 	return Share{perClass: RecycleSlice(s.perClass, classes), limit: limit}
 }
@@ -28,7 +28,7 @@ func RecycleSlice[T any](s []T, n int) []T {
 // HasRoom reports whether class may take one more place.
 func (s *Share) HasRoom(class int) bool { return s.perClass[class] < s.limit-s.total }
 
-// HasRoomAfter reports whether class may take one more place after class gives has given back a place. A class below 0
+// HasRoomAfter reports whether class may take one more place after class giver has given back a place. A class below 0
 // has no places and gives none back.
 func (s *Share) HasRoomAfter(class, giver int) bool {
 	taken, total := 0, s.total

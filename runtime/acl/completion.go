@@ -19,7 +19,7 @@ type completion struct {
 }
 
 // Notify calls done once everything that is in the stream now has ended. A nil error means that the work is settled
-// (rule M4 in docs/safety.md): nothing touches the memory any more. After any error, such as Cancelled or a failure,
+// (rule M8 in docs/safety.md): nothing touches the memory any more. After any error, such as Cancelled or a failure,
 // the device may still touch the memory. The callback runs exactly once, in the order of the calls of Notify, on the
 // thread that waits for the stream. The callback must not block and must not call Do. Notify has no deadline; a caller
 // that needs a deadline aborts the stream.

@@ -242,7 +242,7 @@ func (c *Context) destroyContext(t *Thread) error {
 
 // closeContents ends what was not closed: streams, the threads that wait for them, and spare events. Streams that are
 // still open were abandoned: their work is aborted first, if possible, so that no copy touches memory that is freed
-// with the context (M4).
+// with the context (M8).
 func (c *Context) closeContents(t *Thread) error {
 	var err error
 	for s := range c.open.streams {

@@ -23,11 +23,16 @@ type Export struct {
 	closed atomic.Bool
 }
 
-// Export opens device memory of this process, whole as AllocDevice made it, to the processes that AdmitProcess names.
-// Memory can be exported only once at a time. On libraries before CANN 8.2 the error is Unsupported.
+// Export opens a whole allocation of AllocDevice to the processes that AdmitProcess names. Memory can be exported only
+// once at a time; the library refuses a second export. On libraries before CANN 8.2 the error is Unsupported.
 func (t *Thread) Export(m *Memory) (*Export, error) {
-	if m.place != OnDevice || m.ctx != t.ctx || m.closed.Load() {
-		return nil, fmt.Errorf("%w: only open memory of the context's device can be exported", ErrWrongContext)
+	switch {
+	case m.ctx != t.ctx:
+		return nil, fmt.Errorf("%w: memory is exported by its own context", ErrWrongContext)
+	case m.closed.Load():
+		return nil, fmt.Errorf("%w: the memory to export", ErrClosed)
+	case !m.isAllocation || m.place != OnDevice:
+		return nil, fmt.Errorf("%w: only memory that AllocDevice made is exported", ErrInvalid)
 	}
 	for _, symbol := range []string{"aclrtIpcMemSetImportPid", "aclrtIpcMemClose"} {
 		if !t.lib.HasSymbol(symbol) {
@@ -56,8 +61,8 @@ func keyLength(key []C.char) int {
 // Key returns the key by which an admitted process imports the memory. The key alone admits nobody.
 func (e *Export) Key() string { return e.key }
 
-// AdmitProcess lets a process import the memory. process is the number that Thread.ProcessNumber returns there, which
-// inside a container differs from the process id.
+// AdmitProcess lets a process import the memory. process is the number that Thread.ProcessNumber returns in that
+// process; inside a container it differs from the process id.
 func (e *Export) AdmitProcess(t *Thread, process int32) error {
 	if err := t.checkOwner(e.memory.ctx, "an export"); err != nil {
 		return err
@@ -83,32 +88,33 @@ func (e *Export) Close(t *Thread) error {
 	return nil
 }
 
-func (t *Thread) closeIPC(name string) error {
-	key := C.CString(name)
-	defer C.free(unsafe.Pointer(key))
-	return t.callError(C.call_close_ipc(t.call, key), "aclrtIpcMemClose", "")
+func (t *Thread) closeIPC(key string) error {
+	text := C.CString(key)
+	defer C.free(unsafe.Pointer(text))
+	return t.callError(C.call_close_ipc(t.call, text), "aclrtIpcMemClose", "")
 }
 
-// Import maps the memory of another process's export, of which size bytes are used. The caller closes the Memory when
-// no work uses it any more.
-func (t *Thread) Import(name string, size uint64) (*Memory, error) {
+// Import maps the memory of another process's export, by the key of that export. size is the number of bytes that the
+// caller uses, at most the size of the export, which Import cannot check. The caller closes the Memory when no work
+// uses it any more.
+func (t *Thread) Import(key string, size uint64) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an import of 0 bytes", ErrInvalid)
 	}
 	if !t.lib.HasSymbol("aclrtIpcMemClose") {
 		return nil, &MissingError{Symbol: "aclrtIpcMemClose", Library: t.lib.info.Library}
 	}
-	key := C.CString(name)
-	defer C.free(unsafe.Pointer(key))
+	text := C.CString(key)
+	defer C.free(unsafe.Pointer(text))
 	m := &Memory{ctx: t.ctx, place: OnDevice, size: size}
 	m.freeMemory = func(t *Thread, _ *Memory) error {
-		err := t.closeIPC(name)
+		err := t.closeIPC(key)
 		if err == nil {
 			t.ctx.open.imports--
 		}
 		return err
 	}
-	if err := t.callError(C.call_import(t.call, key, &m.address), "aclrtIpcMemImportByKey", "size=%d", size); err != nil {
+	if err := t.callError(C.call_import(t.call, text, &m.address), "aclrtIpcMemImportByKey", "size=%d", size); err != nil {
 		return nil, err
 	}
 	t.ctx.open.imports++

@@ -132,6 +132,28 @@ func TestMemoryOfAnotherProcess(t *testing.T) {
 	mustDo(t, c, e.Close)
 }
 
+// Only open memory that AllocDevice made is exported, and by its own context.
+func TestExportRefusesOtherMemory(t *testing.T) {
+	r := newRig(t)
+	c, other := r.newContext(ContextOptions{}), r.newContext(ContextOptions{})
+	m := allocDevice(t, c, 4096)
+	host := mustMake(t, c, func(t *Thread) (*Memory, error) { return t.AllocHost(4096) })
+	part := mustMake(t, c, func(t *Thread) (*Memory, error) { return t.WrapMemory(OnDevice, m.Address(), 1024) })
+	closed := mustMake(t, c, func(t *Thread) (*Memory, error) { return t.AllocDevice(4096, HugeFirst) })
+	mustDo(t, c, closed.Close)
+	for _, x := range []struct {
+		by     *Context
+		memory *Memory
+		want   error
+	}{{other, m, ErrWrongContext}, {c, host, ErrInvalid}, {c, part, ErrInvalid}, {c, closed, ErrClosed}} {
+		if err := x.by.Do(func(t *Thread) error { _, err := t.Export(x.memory); return err }); !errors.Is(err, x.want) {
+			t.Errorf("exported: %v; want %v", err, x.want)
+		}
+	}
+	mustDo(t, c, part.Close)
+	mustDo(t, c, host.Close)
+}
+
 func TestExportOnAnOldLibrary(t *testing.T) {
 	for _, symbol := range []string{"aclrtIpcMemGetExportKey", "aclrtIpcMemSetImportPid", "aclrtIpcMemClose"} {
 		r := newRig(t, symbol)

@@ -46,7 +46,7 @@ const (
 
 // Memory is a range of memory that the device can reach. A Memory belongs to the context in which it was made, and
 // stays until Close. Close does not wait for work that uses the memory: the caller must first have the completion of
-// that work (M4).
+// that work (M8).
 type Memory struct {
 	ctx           *Context
 	place         Place
@@ -54,6 +54,7 @@ type Memory struct {
 	size          uint64
 	deviceAddress C.acl_address // address of registered host memory on the device; zero for other memory
 	freeMemory    func(*Thread, *Memory) error
+	isAllocation  bool // a whole allocation of the library, of this process
 	closed        atomic.Bool
 }
 
@@ -63,7 +64,7 @@ func (t *Thread) AllocDevice(size uint64, p Policy) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an allocation of 0 bytes", ErrInvalid)
 	}
-	m := &Memory{ctx: t.ctx, place: OnDevice, size: size, freeMemory: freeDevice}
+	m := &Memory{ctx: t.ctx, place: OnDevice, size: size, freeMemory: freeDevice, isAllocation: true}
 	code := C.call_malloc(t.call, C.size_t(size), C.int(p), &m.address)
 	if err := t.callError(code, "aclrtMalloc", "size=%d policy=%d", size, p); err != nil {
 		return nil, err

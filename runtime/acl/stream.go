@@ -23,7 +23,7 @@ type StreamOptions struct {
 }
 
 // A Stream is a queue of work for the device, done in order. The methods are for the thread of the stream's context.
-// Work is settled, and the memory free to use, only when a completion or a synchronization says so (M4).
+// Work is settled, and the memory free to use, only when a completion or a synchronization says so (M8).
 type Stream struct {
 	ctx    *Context
 	handle C.acl_handle

@@ -66,7 +66,7 @@ func (s *Server) withdrawPut(put *runtime.PutResult) {
 // holds the server's mutex.
 func (s *Server) dropPutResult(x session.Drop) {
 	e := s.engines[x.Session]
-	if put := e.puts[x.ID]; put != nil && x.EngineGone {
+	if put := e.puts[x.ID]; put != nil && x.SessionLeaving {
 		s.withdrawPut(put)
 	}
 	delete(e.puts, x.ID)

@@ -161,7 +161,7 @@ func TestLayerwise(t *testing.T) {
 	if l.Layers != 36 || c.PageBytes != 18_874_368/36 || c.Pages != 64*36 || c.Layout.Shape.Dims[1] != 1 {
 		t.Errorf("got %d layers, %d pages of %d bytes, layout %v", l.Layers, c.Pages, c.PageBytes, c.Layout.Shape)
 	}
-	if l.BundlesMax != 0 || l.WholeChunks || l.BundleTTL != 0 || l.BundleMost != 0 { // The machine's defaults.
+	if l.BundlesMax != 0 || l.WholeChunks || l.BundleTTL != 0 || l.BundleMaxTTL != 0 { // The machine's defaults.
 		t.Errorf("got %+v", l.Bundling)
 	}
 	c = mustParse(t, senderYAML+"use_layerwise: true\n")

@@ -57,7 +57,7 @@ var layerwiseKeys = []key{
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleTTL }),
 		doc:  "how long a chunk may wait for its next layer; `lease` if unset"},
 	{name: "layerwise.bundle_max",
-		kind: durationKind(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleMost }),
+		kind: durationKind(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleMaxTTL }),
 		doc:  "how long the assembly of a chunk may take in total; ten times `layerwise.bundle_ttl` if unset"},
 }
 
@@ -92,7 +92,7 @@ func (d *draft) validateLayerwise() {
 	d.noteLayerwise()
 	m := &c.Machine
 	m.WholeChunks = d.isGiven(ownPath("layerwise.bundles")) && m.BundlesMax == 0
-	if ttl := cmp.Or(m.BundleTTL, m.Lease); m.BundleMost > 0 && m.BundleMost < ttl {
+	if ttl := cmp.Or(m.BundleTTL, m.Lease); m.BundleMaxTTL > 0 && m.BundleMaxTTL < ttl {
 		d.addProblemAt(ownPath("layerwise.bundle_max"), Conflict, fmt.Sprintf("make it at least layerwise.bundle_ttl, %v", ttl))
 	}
 	if most := uint32(1 << 16); c.Role.Sends() && uint64(m.RunsMax)*uint64(m.BatchesMax) > uint64(most) {

@@ -36,8 +36,9 @@ var eventLines = map[directory.NoteKind]struct {
 	directory.LogDown: {slog.LevelWarn, "the log does not answer, so reports of other directories may be missing",
 		"check that the server at directory.log runs and can be reached"},
 	directory.LogUp: {slog.LevelInfo, "the log answers again", ""},
-	directory.LogTruncated: {slog.LevelWarn, "entries of the log were trimmed before they were read, and are requested again",
-		"raise directory.log_bytes, unless the server was restarted or emptied"},
+	directory.LogTruncated: {slog.LevelWarn, "entries of another directory are missing in the log, and its reports are requested again",
+		"if the log trims entries before they are read, raise directory.log_bytes; otherwise the other directory dropped " +
+			"reports while the log was slow or down, or the server was restarted or emptied"},
 	directory.RecordsFaded: {slog.LevelInfo, "old reports of a worker with missing operations are dropped",
 		"have it send heartbeats, so that it can be asked for a full sync"},
 }

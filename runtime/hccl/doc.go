@@ -24,6 +24,7 @@
 // The target's side belongs to a machine that decides for all inbound links (epochs.IncomingLinks).
 //
 // A fenced communicator is torn down (endpoint.go): the initiator aborts the stream, destroys its end, waits as long as
-// hardware may still act, and reports whether there is proof that nothing touches memory any more. If the end could not
-// be destroyed, the residual time R bounds that wait (residual.go).
+// hardware may still act, and reports whether there is proof that nothing touches memory any more. If the stream was
+// aborted but the end could not be destroyed, the residual time R after the abort is the proof (residual.go). If
+// neither succeeded, there is no proof.
 package hccl

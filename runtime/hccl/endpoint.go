@@ -42,7 +42,7 @@ func (p *Plane) newEndpoint(params *commParams, epoch uint64, root []byte, withS
 		o.RankTable, o.RootInfo = nil, root
 	}
 	e = &endpoint{hccs: params.hccs}
-	err = p.ctx.DoBlocking(func(thread *acl.BlockingThread) (err error) {
+	err = p.device.DoBlocking(func(thread *acl.BlockingThread) (err error) {
 		if e.comm, err = p.lib.NewComm(thread, o); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func (p *Plane) newEndpoint(params *commParams, epoch uint64, root []byte, withS
 		return e.comm.Prepare(thread, p.cfg.PrepareTimeout, params.peerRegions)
 	})
 	if err == nil && withStream {
-		err = p.ctx.Do(func(t *acl.Thread) (err error) {
+		err = p.device.Do(func(t *acl.Thread) (err error) {
 			e.stream, err = t.NewStream(acl.StreamOptions{CompletionsMax: p.cfg.Window})
 			return err
 		})
@@ -74,7 +74,7 @@ const destroyTries = 20
 // proof takes long or will not come, onStuck is called once.
 func (p *Plane) destroyEndpoint(e *endpoint, onStuck func()) (err error) {
 	for try := range destroyTries {
-		err = p.ctx.DoBlocking(func(thread *acl.BlockingThread) error { return e.comm.Close(thread) })
+		err = p.device.DoBlocking(func(thread *acl.BlockingThread) error { return e.comm.Close(thread) })
 		switch {
 		case err == nil:
 			return nil
@@ -99,7 +99,7 @@ const (
 // Without an abort a batch that hangs keeps the communicator forever.
 func (p *Plane) abortStream(e *endpoint) time.Time {
 	for try := range abortTries {
-		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Abort(t) })
+		err := p.device.Do(func(t *acl.Thread) error { return e.stream.Abort(t) })
 		if err == nil {
 			return time.Now()
 		}
@@ -145,7 +145,7 @@ func (p *Plane) tearDownEndpoint(e *endpoint, idle bool, onStuck func()) bool {
 func (p *Plane) closeStream(e *endpoint) (closed bool) {
 	deadline := time.Now().Add(p.cfg.TransferTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Close(t) })
+		err := p.device.Do(func(t *acl.Thread) error { return e.stream.Close(t) })
 		if err == nil {
 			return true
 		}

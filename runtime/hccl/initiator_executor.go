@@ -27,7 +27,7 @@ type initiatorExecutor struct {
 	params commParams
 
 	// Fields of the link's goroutine.
-	rootInfo []byte    // rootInfo info of the newest epoch, if the ends use root info
+	rootInfo []byte    // root info of the newest epoch, if the ends use root info
 	endpoint *endpoint // of the epoch that is up
 	descs    []comm.Desc
 }
@@ -100,7 +100,7 @@ func (o *initiatorExecutor) Poll(idle bool) {
 	if !idle || o.InFlight() == 0 {
 		return
 	}
-	err := o.plane.ctx.Do(func(t *acl.Thread) error { return o.endpoint.comm.AsyncError(t) })
+	err := o.plane.device.Do(func(t *acl.Thread) error { return o.endpoint.comm.AsyncError(t) })
 	if failed := (*comm.Error)(nil); errors.As(err, &failed) && !errors.Is(err, acl.Unsupported) {
 		o.Log.Warn("a communicator has failed", "epoch", o.Epoch(), "err", err)
 		o.StepMachine(plane.Now(), communicator.Event{Kind: communicator.BatchEnded, Epoch: o.Epoch()})

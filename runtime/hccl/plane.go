@@ -24,13 +24,13 @@ type Plane struct {
 	cfg           Config
 	env           plane.Env
 	pool          *plane.LeasedPool
-	ctx           *acl.Context
+	device        *acl.Context
 	lib           *comm.Library
 	regions       []*comm.Region
 	log           *slog.Logger
 	limitedLog    *loglimit.Log
 	boot          [16]byte
-	outgoingLinks *epochs.OutgoingLinks // outgoingLinks that this end opened
+	outgoingLinks *epochs.OutgoingLinks // links that this end opened
 	incomingLinks *epochs.IncomingLinks // links that peers opened
 	blob          []byte
 
@@ -39,9 +39,9 @@ type Plane struct {
 	wg        sync.WaitGroup
 	closeOnce sync.Once
 	closed    chan struct{} // closed when everything has ended
-	closeErr  error         // what could not be given back; read after closed is closed
+	closeErr  error         // why accesses are not proven over, or what is still registered; read after closed is closed
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below, which several links and tests access
 	stats Stats
 	// revokedGrants returns the grants of a peer that the pool has revoked.
 	revokedGrants func(effects.Incarnation) (ids []effects.GrantID, more bool)
@@ -57,7 +57,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{
-		cfg: c, env: env, pool: env.Leased, revokedGrants: env.Leased.RevokedGrants, ctx: c.Context, lib: c.Library,
+		cfg: c, env: env, pool: env.Leased, revokedGrants: env.Leased.RevokedGrants, device: c.Context, lib: c.Library,
 		log: env.Log.With("plane", Name), closed: make(chan struct{}),
 	}
 	p.limitedLog = loglimit.New(p.log)
@@ -98,7 +98,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 // registerPool makes the pool's memory known to HCCL. A peer can reach the memory only once a communicator has bound
 // it.
 func (p *Plane) registerPool() error {
-	err := p.ctx.DoBlocking(func(thread *acl.BlockingThread) error {
+	err := p.device.DoBlocking(func(thread *acl.BlockingThread) error {
 		for _, r := range p.pool.Regions() {
 			place := acl.OnDevice
 			if r.Host {
@@ -118,9 +118,9 @@ func (p *Plane) registerPool() error {
 	return nil
 }
 
-// deregisterPool removes the memory from the NIC. After an error the memory is still registered.
+// deregisterPool removes the memory from the NIC. After an error some regions may still be registered.
 func (p *Plane) deregisterPool() error {
-	return p.ctx.DoBlocking(func(thread *acl.BlockingThread) (err error) {
+	return p.device.DoBlocking(func(thread *acl.BlockingThread) (err error) {
 		for _, r := range p.regions {
 			err = errors.Join(err, r.Close(thread))
 		}
@@ -135,7 +135,8 @@ func (p *Plane) Name() string { return Name }
 func (p *Plane) Blob() []byte { return p.blob }
 
 // ResidualTime returns the bound of the time for which hardware may still touch a page after the transfer was given up
-// (M4). A node waits this long for peers that give no proof.
+// (M4). A node waits this long for peers that give no proof. The bound is the one of RoCE, which is the longer one
+// unless the library is set to very few retries.
 func (p *Plane) ResidualTime() time.Duration { return p.cfg.residualTime(false) }
 
 // Import implements plane.Plane.
@@ -165,9 +166,9 @@ func (p *Plane) listRevoked(peer effects.Incarnation) (ids []effects.GrantID, mo
 	return list(peer)
 }
 
-// Close implements plane.Plane. Close blocks until there is proof that every access to the pool, by this node and by
-// peers, is over, and then removes the memory from the NIC. After an error the memory must stay, because hardware may
-// still access it (M4).
+// Close implements plane.Plane. Close waits until all links have ended. If there is proof that every access to the
+// pool, by this node and by peers, is over, Close then removes the memory from the NIC. Otherwise, or if ctx ends
+// first, Close returns an error and the memory must stay, because hardware may still access it (M4).
 func (p *Plane) Close(ctx context.Context) error {
 	p.closeOnce.Do(func() {
 		p.cancel()

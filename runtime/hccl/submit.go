@@ -38,7 +38,7 @@ func (p *Plane) makeRootInfo(params *commParams) (root []byte, err error) {
 	if !p.cfg.UseRootInfo || params.rank != 0 {
 		return nil, nil
 	}
-	err = p.ctx.Do(func(t *acl.Thread) (err error) {
+	err = p.device.Do(func(t *acl.Thread) (err error) {
 		root, err = p.lib.RootInfo(t)
 		return err
 	})
@@ -87,7 +87,7 @@ func (o *initiatorExecutor) SubmitBatch(read bool, batch []epochs.Piece, b commu
 		bytes += piece.Bytes
 	}
 	e := o.endpoint
-	err := o.plane.ctx.Do(func(thread *acl.Thread) error {
+	err := o.plane.device.Do(func(thread *acl.Thread) error {
 		if plane.Now() > b.NotAfter {
 			outcome = communicator.TooLate
 			return nil

@@ -240,7 +240,7 @@ func (l *LeasedPool) RevokedGrants(peer effects.Incarnation) (ids []effects.Gran
 // Close does nothing: the memory belongs to the caller of NewLeasedPool.
 func (l *LeasedPool) Close() error { return nil }
 
-// A countdown calls onZero after decrement was called as often as remaining said at first.
+// A countdown calls onZero when decrement was called as often as the initial value of remaining.
 type countdown struct {
 	mu        sync.Mutex
 	remaining int

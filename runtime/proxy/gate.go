@@ -10,12 +10,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// A gate is a net.Listener that gives an HTTP server the connections that a door.Door admits.
+// A gate is a net.Listener that gives an HTTP server the connections that a door.Door admits. The door accepts
+// connections for the server and limits the connections of unknown clients.
 type gate struct {
 	listener net.Listener
 	door     *door.Door
-	admitted chan net.Conn
-	closed   chan struct{}
+	admitted chan net.Conn // from the door to Accept
+	closed   chan struct{} // closed by Close
 	once     sync.Once
 }
 
@@ -59,7 +60,7 @@ func (g *gate) Close() error {
 // A client is a connection of a client.
 type client struct {
 	*door.Conn
-	closed chan struct{}
+	closed chan struct{} // closed by Close, which the HTTP server calls
 	once   sync.Once
 }
 
@@ -87,14 +88,16 @@ func markWorking(r *http.Request) (done func()) {
 	return func() { c.AddWork(-1) }
 }
 
-// markKnown tells the door that a client speaks HTTP; from then on the server's timeouts apply.
+// markKnown tells the door that a client speaks HTTP. Until then the door closes the connection after its handshake
+// timeout; from then on only the HTTP server's timeouts apply.
 func markKnown(r *http.Request) {
 	if c, ok := r.Context().Value(clientKey{}).(*client); ok {
 		c.MarkKnown()
 	}
 }
 
-// addressOf returns the address of the client that sent a request, for shares.
+// addressOf returns the address of the client that sent a request, by which the proxy limits each client's share. It
+// returns the zero prefix if the request did not come through a gate.
 func addressOf(r *http.Request) netip.Prefix {
 	if c, ok := r.Context().Value(clientKey{}).(*client); ok {
 		return c.Address

@@ -82,9 +82,12 @@ const (
 	highest     Value  = 1<<64 - 1
 )
 
+// IsFixed reports whether only identities are drawn in worlds with the seed.
+func IsFixed(seed uint64) bool { return seed >= HighestSeed }
+
 // Hash returns the draw of a seed for a label, a subject and an ordinal.
 func Hash(seed uint64, l Label, subject, ordinal uint64) Value {
-	if seed >= HighestSeed && l != Identity {
+	if IsFixed(seed) && l != Identity {
 		if seed == LowestSeed {
 			return Lowest
 		}

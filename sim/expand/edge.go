@@ -68,7 +68,7 @@ func drawLateDuplicates(p *plan.Plan, at func(uint64) draw.Value) {
 func drawClassHandover(p *plan.Plan, at func(uint64) draw.Value) {
 	drawLateDuplicates(p, at)
 	p.Bounds.Peers = uint32(max(1, p.Topology.Senders-1))
-	p.Tuning.SpokeFor = at(20).RoundedDuration(time.Millisecond, 50*time.Millisecond)
+	p.Tuning.ProvenPeerBonus = at(20).RoundedDuration(time.Millisecond, 50*time.Millisecond)
 	p.Timeouts.BackoffMin, p.Timeouts.BackoffMax = 5*time.Millisecond, 20*time.Millisecond
 }
 
@@ -79,7 +79,7 @@ func drawHelloCrowd(p *plan.Plan, at func(uint64) draw.Value) {
 		p.Topology.Pull = nil
 	}
 	p.Bounds.Peers = uint32(p.Topology.Senders + at(11).Between(0, 3))
-	p.Tuning.SpokeFor = at(12).RoundedDuration(500*time.Millisecond, 4*time.Second)
+	p.Tuning.ProvenPeerBonus = at(12).RoundedDuration(500*time.Millisecond, 4*time.Second)
 	for i := range p.Jobs {
 		p.Jobs[i].At = at(uint64(100+i)).RoundedDuration(0, 2*time.Second)
 		p.Jobs[i].PlainTo = p.Jobs[i].PlainTo && len(p.Topology.Pull) > 0
@@ -107,7 +107,7 @@ func drawDoubleDrain(p *plan.Plan, at func(uint64) draw.Value) {
 func drawReusedRow(p *plan.Plan, at func(uint64) draw.Value) {
 	p.Topology.Leased = at(10).ChancePermille(500)
 	p.Bounds.Peers = uint32(max(1, p.Topology.Senders-1))
-	p.Tuning.SpokeFor = at(11).RoundedDuration(time.Millisecond, 50*time.Millisecond)
+	p.Tuning.ProvenPeerBonus = at(11).RoundedDuration(time.Millisecond, 50*time.Millisecond)
 	p.Delays.Message = at(12).RoundedDuration(4*time.Millisecond, 10*time.Millisecond)
 	p.Delays.Device = min(p.Delays.Device, time.Millisecond) // Requests can be answered in time.
 	t := &p.Timeouts

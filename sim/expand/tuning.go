@@ -27,6 +27,6 @@ func drawTuning(p *plan.Plan) {
 	drawSmall(8, 300, &t.Breakers, 1, 2)
 	drawSmall(10, 300, &t.Settle, 1, 4)
 	if d := draw.Hash(p.Seed, draw.Plan, 7, 9); d.ChancePermille(400) {
-		t.SpokeFor = d.Rehash().RoundedDuration(50*time.Millisecond, 4*time.Second)
+		t.ProvenPeerBonus = d.Rehash().RoundedDuration(50*time.Millisecond, 4*time.Second)
 	}
 }

@@ -6,7 +6,7 @@ import "github.com/kvferry/kvferry/sim/world"
 // later act often matters more than the way in which the world reached that state.
 
 // nextAct returns the next act: the first act of which no job has begun. nextAct returns 0 if there is none.
-func (b *situation) nextAct(s *Scope) (next int) {
+func (b *state) nextAct(s *Scope) (next int) {
 	for i := range s.Jobs {
 		if act := s.Jobs[i].Act; act > 0 && (next == 0 || act < next) && !b.hasBegun(s, act) {
 			next = act
@@ -16,7 +16,7 @@ func (b *situation) nextAct(s *Scope) (next int) {
 }
 
 // hasBegun reports whether a job of an act has begun.
-func (b *situation) hasBegun(s *Scope, act int) bool {
+func (b *state) hasBegun(s *Scope, act int) bool {
 	waiting := 0
 	for i := range s.Jobs {
 		if s.Jobs[i].Act == act {
@@ -40,7 +40,7 @@ func actOf(s *Scope, d *world.Delivery) int {
 }
 
 // addStarts adds the jobs of an act.
-func (b *situation) addStarts(s *Scope, act int, into []choice) []choice {
+func (b *state) addStarts(s *Scope, act int, into []choice) []choice {
 	for _, q := range b.w.Queue.Heap {
 		if d := &b.w.Queue.Slab[q.Slot]; actOf(s, d) == act {
 			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.steppedNode(d), stepsMachine: !b.stepwise})

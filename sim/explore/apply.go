@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// applyChoice makes the choice. apply returns false if the choice does not exist after all, because the step has fewer
+// applyChoice makes the choice. It returns false if the choice does not exist after all, because the step has fewer
 // effects, or because the fault has no occasion in it.
-func (b *situation) applyChoice(s *Scope, c choice) bool {
+func (b *state) applyChoice(s *Scope, c choice) bool {
 	w := b.w
 	if c.isFault() {
 		b.faultsLeft--
@@ -68,7 +68,7 @@ func (b *situation) applyChoice(s *Scope, c choice) bool {
 // deliverChoice carries out a delivery. An action of an engine or of the proxy between two waits needs no separate
 // choice: for the rest of the world an action that happens later is the same as an action that is noticed later. The
 // resulting command is therefore carried out at once, unless other deliveries are ahead of it in its channel.
-func (b *situation) deliverChoice(c choice) {
+func (b *state) deliverChoice(c choice) {
 	w := b.w
 	before := w.Queue.Seq
 	d := w.Queue.RemoveBySeq(c.seq)
@@ -97,7 +97,7 @@ func (b *situation) deliverChoice(c choice) {
 }
 
 // isChannelHead reports whether no delivery is ahead of q in its channel.
-func (b *situation) isChannelHead(q world.QueueEntry) bool {
+func (b *state) isChannelHead(q world.QueueEntry) bool {
 	w := b.w
 	ch := channelOf(w, &w.Queue.Slab[q.Slot])
 	return ch == 0 || !slices.ContainsFunc(w.Queue.Heap, func(o world.QueueEntry) bool {
@@ -106,7 +106,7 @@ func (b *situation) isChannelHead(q world.QueueEntry) bool {
 }
 
 // applyStrike makes a fault strike wherever it can in the next delivery or tick.
-func (b *situation) applyStrike(c choice) bool {
+func (b *state) applyStrike(c choice) bool {
 	w, f := b.w, plan.Fault(c.nth)
 	before := w.Result.FaultCounts[f]
 	w.Conditions.Rates[f] = 1000
@@ -121,7 +121,7 @@ func (b *situation) applyStrike(c choice) bool {
 }
 
 // tickNode lets time pass to the deadline of a node.
-func (b *situation) tickNode(n *world.Node) {
+func (b *state) tickNode(n *world.Node) {
 	t, _ := nextDeadline(n)
 	b.w.Now = max(b.w.Now, n.InstantOf(t))
 	for _, l := range n.Links {
@@ -140,9 +140,9 @@ func (b *situation) tickNode(n *world.Node) {
 
 // settleDeliveries delivers requests that have arrived, because no event in between could make a difference: the rest
 // of the world cannot distinguish a request that has arrived from a request that is about to arrive. (Replies differ:
-// once a reply is in the mailbox, closing the connection does not stop the reply.) settle removes deliveries that can
-// have no effect any more, and ticks, which follow from the deadlines.
-func (b *situation) settleDeliveries() {
+// once a reply is in the mailbox, closing the connection does not stop the reply.) settleDeliveries removes deliveries
+// that can have no effect any more, and ticks, which follow from the deadlines.
+func (b *state) settleDeliveries() {
 	w := b.w
 	for changed := true; changed && w.Failure == nil; {
 		changed = false

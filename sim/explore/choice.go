@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A situation is a node of the search tree of an exploration: a run, and the number of faults that may still strike.
-type situation struct {
+// A state is a node of the search tree of an exploration: a run, and the number of faults that may still strike.
+type state struct {
 	run        Run
 	w          *world.World `snap:"scratch"` // the run's world
 	faultsLeft int          // faults that may still strike
@@ -83,9 +83,9 @@ func channelOf(w *world.World, d *world.Delivery) uint64 {
 	return 0
 }
 
-// listChoices lists everything that can happen next. The order of the list depends only on the path to the situation,
+// listChoices lists everything that can happen next. The order of the list depends only on the path to the state,
 // because paths consist of positions in the list.
-func (b *situation) listChoices(s *Scope, into []choice) []choice {
+func (b *state) listChoices(s *Scope, into []choice) []choice {
 	w, act := b.w, b.nextAct(s)
 	queued := w.Queue.Heap
 	slices.SortFunc(queued, func(p, q world.QueueEntry) int { return int(p.Seq) - int(q.Seq) })
@@ -129,7 +129,7 @@ func isTimeout(d *world.Delivery) bool {
 }
 
 // addTimeouts adds the timeouts of drivers that may happen now.
-func (b *situation) addTimeouts(into []choice) []choice {
+func (b *state) addTimeouts(into []choice) []choice {
 	for _, q := range b.w.Queue.Heap {
 		if d := &b.w.Queue.Slab[q.Slot]; isTimeout(d) && !b.isStalled(d) {
 			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.steppedNode(d)})
@@ -139,7 +139,7 @@ func (b *situation) addTimeouts(into []choice) []choice {
 }
 
 // steppedNode returns the node at which a delivery steps the machine, if any.
-func (b *situation) steppedNode(d *world.Delivery) int32 {
+func (b *state) steppedNode(d *world.Delivery) int32 {
 	switch d.Kind {
 	case world.KindRequestArrives, world.KindPostArrives:
 		return b.w.Conns[d.A-1].Server
@@ -162,13 +162,13 @@ func givesCommands(k world.Kind) bool {
 }
 
 // isStalled reports whether d must wait for the stalled process. Hardware need not wait.
-func (b *situation) isStalled(d *world.Delivery) bool {
+func (b *state) isStalled(d *world.Delivery) bool {
 	return b.frozen != plan.NoNode && d.Kind.IsForProcess() && b.steppedNode(d) == b.frozen
 }
 
 // canWaitUnit reports whether the next unit of time contains no deadline while a deadline is near enough that its exact
 // time matters.
-func (b *situation) canWaitUnit() bool {
+func (b *state) canWaitUnit() bool {
 	near := false
 	for _, n := range b.w.Nodes {
 		if !n.Up || n.ID == b.frozen {
@@ -187,7 +187,7 @@ func (b *situation) canWaitUnit() bool {
 
 // addTicks adds the nodes that have the earliest deadline. Deadlines of different nodes never overtake each other, but
 // deliveries may happen after any number of deadlines.
-func (b *situation) addTicks(into []choice) []choice {
+func (b *state) addTicks(into []choice) []choice {
 	var earliest int64
 	first := len(into)
 	for _, n := range b.w.Nodes {
@@ -209,7 +209,7 @@ func (b *situation) addTicks(into []choice) []choice {
 }
 
 // addFaults adds the faults that may strike now.
-func (b *situation) addFaults(s *Scope, into []choice) []choice {
+func (b *state) addFaults(s *Scope, into []choice) []choice {
 	w := b.w
 	for _, f := range s.DrawnFaults {
 		for _, c := range into {

@@ -1,25 +1,25 @@
 // Package explore tries every order of events in a small world. A [Scope] describes the world: a few nodes and jobs,
-// and the faults that may strike. [Explore] searches all situations that the world can reach, and [Retrace] repeats a
+// and the faults that may strike. [Explore] searches all states that the world can reach, and [RetracePath] repeats a
 // path.
 //
-// The explorer moves from situation to situation by choices: a message arrives, a deadline passes, or a fault strikes.
-// The explorer clones the world for each choice and judges each situation with the same oracles as a run. Situations
-// that differ only in details that no machine can observe count as the same situation.
+// The explorer moves from state to state by choices: a message arrives, a deadline passes, or a fault strikes. The
+// explorer clones the world for each choice, and the oracles of campaigns judge each state. States that differ only in
+// details that no machine can observe count as the same state.
 //
 // A caller may rely on the following: an exploration that is complete has tried every order that the scope allows; and
 // the path of a violation leads to the same violation as long as scope and code stay the same.
 //
 // Example: a scope has one sender, one receiver and one job, and the receiver may crash.
 //
-//  1. In the first situation the only choice, apart from a crash of the receiver, is that the engine gives its command.
+//  1. In the first state the only choice, apart from a crash of the receiver, is that the engine gives its command.
 //  2. While the allocation request is in flight there are these choices: the request arrives; the receiver crashes
 //     before that; or the request arrives and the receiver crashes after the nth effect of the resulting step.
-//  3. Each choice leads to a situation, in which the oracles look for a broken promise. A situation that was met before
+//  3. Each choice leads to a state, in which the oracles look for a broken promise. A state that was met before
 //     is not searched again.
-//  4. Where nothing but faults can happen any more, the world is brought to rest as at the end of a run: all commands
-//     must have ended, nothing may be left, and a further transfer must succeed.
+//  4. Where only faults can happen, if anything, the world is brought to rest as at the end of a run: all commands must
+//     have ended, nothing may be left, and a further transfer must succeed.
 //  5. If a promise is broken, the explorer looks for a shorter path to a broken promise and returns the path, such as
-//     "0.2.0.1": the position of the choice taken in each situation.
+//     "0.2.0.1": the position of the choice taken in each state.
 package explore
 
 import (
@@ -31,16 +31,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Explore tries every order in which things can happen in a scope. Explore searches depth first, clones the situation
-// for each choice, and continues only from situations that it has not met before. In each situation the same oracles
-// judge as in a campaign. Where nothing can happen any more, every command must have ended, nothing may be left, and a
-// further transfer must succeed. Explore returns an error if the scope cannot be run; a broken promise is returned as
-// the Violation.
+// Explore tries every order in which things can happen in a scope. Explore searches depth first, clones the state for
+// each choice, and continues only from states that it has not met before. In each state the same oracles judge as in a
+// campaign. Where nothing but faults can happen, every command must have ended, nothing may be left, and a further
+// transfer must succeed. A broken promise is returned as the Violation. Explore returns an error if the scope cannot be
+// run, or if the path to the broken promise cannot be repeated.
 //
-// Situations are distinguished by hashes of 64 bits. Among ten million different situations, the probability that two
-// have the same hash is 1 : 300,000.
+// States are distinguished by hashes of 64 bits. Among ten million different states, the probability that any two have
+// the same hash is 1 : 300,000.
 func Explore(o Options) (Exploration, error) {
-	root, err := o.Scope.newSituation()
+	root, err := o.Scope.newState()
 	if err != nil {
 		return Exploration{}, err
 	}
@@ -60,14 +60,14 @@ func Explore(o Options) (Exploration, error) {
 	return x.result, err
 }
 
-// explorer is the state of an exploration.
+// explorer carries out an exploration.
 type explorer struct {
 	options      Options
 	hasher       *stateHasher
-	seen         map[uint64]int32 // by hash: the depth at which a situation was met
-	stack        []frame
+	seen         map[uint64]int32 // by hash of a state: the smallest depth at which the state was met
+	stack        []frame          // the states on the current path
 	result       Exploration
-	depthReached bool // a path reached the maximum depth
+	depthReached bool // a path reached the maximum depth (Options.Depth)
 
 	transitionsMax int               // limit of transitions; 0: no limit
 	onFinalState   func(hash uint64) // of tests; nil otherwise
@@ -75,17 +75,17 @@ type explorer struct {
 	path           Path // to the first broken promise
 }
 
-// frame is a situation on the current path.
+// frame is a state on the current path, and the next choice to try there.
 type frame struct {
-	situation *situation
-	choices   []choice
-	next      int
+	state   *state
+	choices []choice
+	next    int
 }
 
 // searchFrom explores everything that can be reached from root.
-func (x *explorer) searchFrom(root *situation) {
+func (x *explorer) searchFrom(root *state) {
 	x.stack = x.stack[:0]
-	x.enterSituation(root)
+	x.enterState(root)
 	for len(x.stack) > 0 && !x.broken {
 		f := &x.stack[len(x.stack)-1]
 		if f.next == len(f.choices) {
@@ -103,9 +103,9 @@ func (x *explorer) searchFrom(root *situation) {
 		}
 		c := f.choices[f.next]
 		f.next++
-		child := f.situation
-		if f.next < len(f.choices) { // The last choice may use the situation itself.
-			child = x.hasher.cloneSituation(f.situation)
+		child := f.state
+		if f.next < len(f.choices) { // The last choice may use the state itself.
+			child = x.hasher.cloneState(f.state)
 		}
 		if !x.tryChoice(child, c) {
 			f.skipCrashes(c)
@@ -119,7 +119,7 @@ func (x *explorer) searchFrom(root *situation) {
 				break
 			}
 		}
-		x.enterSituation(child)
+		x.enterState(child)
 	}
 	x.result.States = len(x.seen)
 	if x.depthReached && x.result.CutReason == "" {
@@ -127,7 +127,8 @@ func (x *explorer) searchFrom(root *situation) {
 	}
 }
 
-// skipCrashes skips the crashes after further effects of a step that has no further effects.
+// skipCrashes skips the crashes after later effects of a step: a crash after the nth effect does not exist if the step
+// has fewer effects.
 func (f *frame) skipCrashes(c choice) {
 	for f.next < len(f.choices) && f.choices[f.next].move == moveCrashIn && f.choices[f.next].seq == c.seq &&
 		f.choices[f.next].node == c.node {
@@ -135,9 +136,9 @@ func (f *frame) skipCrashes(c choice) {
 	}
 }
 
-// tryChoice makes a choice and reports whether the choice exists. A machine that panics has broken an invariant, which
-// is a finding.
-func (x *explorer) tryChoice(b *situation, c choice) (made bool) {
+// tryChoice makes a choice and reports whether the choice exists. A panic of a machine is recorded as a failure of the
+// world.
+func (x *explorer) tryChoice(b *state, c choice) (made bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			made = true
@@ -148,15 +149,16 @@ func (x *explorer) tryChoice(b *situation, c choice) (made bool) {
 	return b.applyChoice(&x.options.Scope, c)
 }
 
-// enterSituation continues from b, unless b was met before.
-func (x *explorer) enterSituation(b *situation) {
+// enterState pushes b onto the stack, so that its choices are tried, unless b was met before at no greater depth. It
+// records a failure of b.
+func (x *explorer) enterState(b *state) {
 	depth := len(x.stack)
 	x.result.Depth = max(x.result.Depth, depth)
 	if b.w.Failure != nil {
 		x.recordFailure()
 		return
 	}
-	h := x.hasher.hashSituation(b)
+	h := x.hasher.hashState(b)
 	if earlierDepth, ok := x.seen[h]; ok && (x.options.Depth == 0 || int(earlierDepth) <= depth) {
 		return
 	}
@@ -171,14 +173,14 @@ func (x *explorer) enterSituation(b *situation) {
 		x.stack = append(x.stack, frame{})
 	}
 	f := &x.stack[depth]
-	f.situation, f.next = b, 0
+	f.state, f.next = b, 0
 	f.choices = b.listChoices(&x.options.Scope, f.choices[:0])
-	if len(f.choices) == 0 || f.choices[0].isFault() {
+	if len(f.choices) == 0 || f.choices[0].isFault() { // Faults come last in the list.
 		x.result.FinalStates++
 		if x.onFinalState != nil {
 			x.onFinalState(h)
 		}
-		final := x.hasher.cloneSituation(b)
+		final := x.hasher.cloneState(b)
 		if final.runToEnd(); final.w.Failure != nil {
 			x.recordFailure()
 		}
@@ -189,15 +191,15 @@ func (x *explorer) enterSituation(b *situation) {
 func (x *explorer) recordFailure() {
 	x.broken, x.path = true, nil
 	for _, f := range x.stack {
-		if f.next > 0 { // The last situation has no choice yet if the failure occurred at rest.
+		if f.next > 0 { // In the last state no choice was made if the failure occurred at rest.
 			x.path = append(x.path, f.next-1)
 		}
 	}
 }
 
-// runToEnd brings a world in which nothing can happen any more to its end as a campaign does: everything open must have
+// runToEnd brings a world in which nothing but faults can happen to its end as a campaign does: all commands must have
 // ended, and transfers must succeed again.
-func (b *situation) runToEnd() {
+func (b *state) runToEnd() {
 	w := b.w
 	defer func() {
 		if p := recover(); p != nil {
@@ -216,11 +218,11 @@ func (b *situation) runToEnd() {
 // shortenMax limits the search for a shorter path, in transitions.
 const shortenMax = 400_000
 
-// shortenPath looks for a shorter path to any broken promise, because the first path that a depth-first search finds is
-// long.
+// shortenPath looks for a shorter path to a broken promise, because the first path that a depth-first search finds is
+// long. The promise that the shorter path breaks may be another one.
 func (x *explorer) shortenPath() {
 	for transitionsLeft := shortenMax; len(x.path) > 1 && transitionsLeft > 0; {
-		root, err := x.options.Scope.newSituation()
+		root, err := x.options.Scope.newState()
 		if err != nil {
 			return
 		}

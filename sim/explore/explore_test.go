@@ -119,8 +119,8 @@ func TestViolation(t *testing.T) {
 	}
 }
 
-// TestEqualStatesGoOnAlike verifies the assumption of the whole method: from two situations with the same hash, the
-// same choices lead to the same situations. Everything that the hash omits, replaces by a name or counts from now
+// TestEqualStatesGoOnAlike verifies the assumption of the whole method: from two states with the same hash, the
+// same choices lead to the same states. Everything that the hash omits, replaces by a name or counts from now
 // therefore does not matter.
 func TestEqualStatesGoOnAlike(t *testing.T) {
 	names := compared
@@ -140,7 +140,7 @@ func TestEqualStatesGoOnAlike(t *testing.T) {
 }
 
 // TestNothingIsLostByDoingThingsTogether: if the explorer does not combine choices, a scope has exactly the same final
-// situations.
+// states.
 func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 	names := compared
 	if os.Getenv("KVFERRY_SCOPES") != "" {

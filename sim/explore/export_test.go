@@ -13,8 +13,8 @@ import (
 // Access for the external tests of this package, which create their worlds with package sim. Package sim imports this
 // package.
 
-// SituationType is the type that is cloned and hashed.
-var SituationType = reflect.TypeFor[situation]()
+// StateType is the type that is cloned and hashed.
+var StateType = reflect.TypeFor[state]()
 
 // WalkerFor returns a walker for runs of the same types as the example.
 func WalkerFor(example Run) *snapshot.Walker { return newStateHasher(example).walker }
@@ -22,10 +22,10 @@ func WalkerFor(example Run) *snapshot.Walker { return newStateHasher(example).wa
 // SlabElement returns the element type of a table.Slab of type t.
 func SlabElement(t reflect.Type) reflect.Type { return slabLayoutOf(t).element }
 
-// FinalHashes returns the hashes of a scope's final situations, and the number of all situations. If stepwise is set,
+// FinalHashes returns the hashes of a scope's final states, and the number of all states. If stepwise is set,
 // the explorer combines no choices.
 func FinalHashes(s Scope, stepwise bool) (ends map[uint64]bool, states int, err error) {
-	root, err := s.newSituation()
+	root, err := s.newState()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -38,7 +38,7 @@ func FinalHashes(s Scope, stepwise bool) (ends map[uint64]bool, states int, err 
 	return ends, len(x.seen), err
 }
 
-// PathComparer explores a scope and continues from each situation as often as the situation is met, in order to verify
+// PathComparer explores a scope and continues from each state as often as the state is met, in order to verify
 // that the successors are always the same.
 type PathComparer struct {
 	explorer   *explorer
@@ -48,30 +48,30 @@ type PathComparer struct {
 
 // WalkScope explores a scope.
 func (a *PathComparer) WalkScope(s Scope) error {
-	root, err := s.newSituation()
+	root, err := s.newState()
 	if err != nil {
 		return err
 	}
 	a.explorer, a.Successors = &explorer{options: Options{Scope: s}, hasher: newStateHasher(root.run)}, map[uint64][]uint64{}
-	return a.visitSituation(root, nil)
+	return a.visitState(root, nil)
 }
 
-func (a *PathComparer) visitSituation(b *situation, path Path) error {
+func (a *PathComparer) visitState(b *state, path Path) error {
 	var after []uint64
-	var children []*situation
+	var children []*state
 	var positions Path
 	for i, c := range b.listChoices(&a.explorer.options.Scope, nil) {
-		child := a.explorer.hasher.cloneSituation(b)
+		child := a.explorer.hasher.cloneState(b)
 		if !a.explorer.tryChoice(child, c) {
 			continue
 		}
 		if child.w.Failure != nil {
 			return fmt.Errorf("path %v: %v", append(path, i), child.w.Failure)
 		}
-		after = append(after, a.explorer.hasher.hashSituation(child))
+		after = append(after, a.explorer.hasher.hashState(child))
 		children, positions = append(children, child), append(positions, i)
 	}
-	h := a.explorer.hasher.hashSituation(b)
+	h := a.explorer.hasher.hashState(b)
 	sorted := slices.Sorted(slices.Values(after))
 	if earlier, ok := a.Successors[h]; ok {
 		a.Repeats++
@@ -83,7 +83,7 @@ func (a *PathComparer) visitSituation(b *situation, path Path) error {
 	}
 	a.Successors[h] = sorted
 	for i, child := range children {
-		if err := a.visitSituation(child, append(slices.Clone(path), positions[i])); err != nil {
+		if err := a.visitState(child, append(slices.Clone(path), positions[i])); err != nil {
 			return err
 		}
 	}
@@ -94,12 +94,12 @@ func (a *PathComparer) visitSituation(b *situation, path Path) error {
 // the hash of the event log, and the snapshot rules that matched nothing.
 func RunWithClones(run Run) (hash uint64, unused []string) {
 	s := newStateHasher(run)
-	b := &situation{run: run, w: run.BaseWorld()}
+	b := &state{run: run, w: run.BaseWorld()}
 	for _, phase := range []func(){
 		func() {
 			for i := range int64(20) {
 				b.w.RunUntil(int64(b.w.Conditions.FaultsEnd)*(i+1)/20, nil)
-				b = s.cloneSituation(b)
+				b = s.cloneState(b)
 			}
 		}, func() { b.w.HealAll() }, func() { b.w.FinishCommands() }, func() { b.w.RunProbes() }, func() { b.w.RunExpiry() },
 		func() { b.w.DrainAll() },

@@ -147,7 +147,7 @@ func (s *stateHasher) hashWaiting(h *snapshot.Hasher, node int32, life uint32, c
 // connName returns the name of a connection, given the number that its client or its server uses.
 func (s *stateHasher) connName(id uint64) uint64 {
 	if id&(1<<40) != 0 {
-		if c := s.w.ConnOf(id & (1<<32 - 1)); c != nil {
+		if c := s.w.ConnOf(world.ClientConnID(id)); c != nil {
 			return uint64(draw.Mix(uint64(c.Name), id>>32))
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// RetracePath repeats a path. Retrace passes each line of the event log to log, with the choices between them; log may
-// be nil. If nothing more can happen at the end of the path, the world is then brought to rest. The result is the
-// broken promise or nil. The error is not nil if the path does not fit the scope.
+// RetracePath repeats a path. It passes each line of the event log to log, with the choices between them; log may be
+// nil. If nothing more can happen at the end of the path, the world is then brought to rest. The result is the broken
+// promise or nil. The error is not nil if the path does not fit the scope.
 func RetracePath(s Scope, p Path, log func(string)) (*Violation, error) {
-	b, err := s.newSituation()
+	b, err := s.newState()
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func describeDelivery(d *world.Delivery) string {
 }
 
 // describeChoice returns a description of a choice.
-func (b *situation) describeChoice(c choice) string {
+func (b *state) describeChoice(c choice) string {
 	w := b.w
 	delivery := func() string {
 		for _, q := range w.Queue.Heap {

@@ -13,29 +13,29 @@ import (
 type Options struct {
 	Scope  Scope
 	Depth  int // length of the longest path; 0: no limit
-	States int // maximum number of situations; 0: [StatesMax]
+	States int // maximum number of states; 0: [StatesMax]
 	// Progress, if not nil, is called from time to time. The exploration ends if Progress returns false.
 	Progress func(*Exploration) bool
 }
 
-// StatesMax is the limit of an exploration that sets no limit. Each situation needs about 20 bytes of memory.
+// StatesMax is the limit of an exploration that sets no limit. Each state needs about 20 bytes of memory.
 const StatesMax = 50_000_000
 
 // An Exploration is the result of [Explore].
 type Exploration struct {
 	Scope       string
-	States      int // number of different situations
+	States      int // number of different states
 	Transitions int // number of choices made
-	FinalStates int // number of situations in which nothing can happen any more
+	FinalStates int // number of states in which nothing can happen any more
 	Depth       int // length of the longest path
 	Complete    bool
 	CutReason   string // why the exploration is not complete
 	Elapsed     time.Duration
 	Coverage    coverage.Coverage
-	Violation   *Violation // the first broken promise
+	Violation   *Violation // a broken promise; the shortest path found may break another promise than the first path
 }
 
-// A Path leads to a situation. It holds, for each step, the position of the choice in the list of choices. A path keeps
+// A Path leads to a state. It holds, for each step, the position of the choice in the list of choices. A path keeps
 // its meaning as long as scope and code stay the same.
 type Path []int
 

@@ -60,7 +60,7 @@ type SystemTypes struct {
 	Bags map[reflect.Type]func(w *world.World, h *snapshot.Hasher, p unsafe.Pointer)
 }
 
-// HashBag hashes elements in any order. Elements for which matters returns false are left out.
+// HashBag hashes elements in any order. Elements for which hashOne returns false are left out.
 func HashBag[T any](h *snapshot.Hasher, all []T, hashOne func(i int, hash *snapshot.Hasher) bool) {
 	total := uint64(0)
 	for i := range all {

@@ -21,7 +21,7 @@ const (
 	TimersUnits
 )
 
-// Unit divides all time spans of scopes, so that situations recur.
+// Unit divides all time spans of scopes, so that states recur.
 const Unit = 100 * effects.Millisecond
 
 // nearUnitsMax is longer, in units, than any time span that a promise to an engine depends on.
@@ -81,13 +81,13 @@ func (s *Scope) canCrash(run Run, n *world.Node) bool {
 	return n.IsSender() && s.CrashSender || n.IsReceiver() && s.CrashReceiver || slices.Contains(s.CrashProcesses, run.NodeName(n))
 }
 
-// newSituation creates the scope's first situation.
-func (s *Scope) newSituation() (*situation, error) {
+// newState creates the scope's first state.
+func (s *Scope) newState() (*state, error) {
 	run, err := s.System.NewRun(s)
 	if err != nil {
 		return nil, err
 	}
-	b := &situation{run: run, w: run.BaseWorld(), faultsLeft: s.Faults, frozen: plan.NoNode}
+	b := &state{run: run, w: run.BaseWorld(), faultsLeft: s.Faults, frozen: plan.NoNode}
 	b.settleDeliveries()
 	return b, nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // A stateHasher clones worlds and hashes everything in a world that can still matter. Two rules give equal hashes to
-// equal situations that were reached in different ways. Instants count from now. A number that drivers assign
+// equal states that were reached in different ways. Instants count from now. A number that drivers assign
 // throughout the world (of a connection, ticket, link, request or landing) is hashed as a name in the history of its
 // node.
 //
@@ -31,23 +31,23 @@ type stateHasher struct {
 // to a recorded instant.
 const ageMax = int64(nearUnitsMax * Unit)
 
-// newStateHasher returns a shape for runs of the same types as like.
+// newStateHasher returns a hasher for runs of the same types as example.
 func newStateHasher(example Run) *stateHasher {
 	s := &stateHasher{systemTypes: example.SystemTypes()}
 	s.walker = snapshot.New(append(append(s.machineRules(), s.worldRules(example)...), s.nameRules()...)...)
 	return s
 }
 
-// cloneSituation returns a copy of a situation.
-func (s *stateHasher) cloneSituation(b *situation) *situation {
+// cloneState returns a copy of a state.
+func (s *stateHasher) cloneState(b *state) *state {
 	c := snapshot.Clone(s.walker, b)
 	c.w = c.run.BaseWorld()
 	c.run.DetachClone()
 	return c
 }
 
-// hashSituation returns the hash of a situation.
-func (s *stateHasher) hashSituation(b *situation) uint64 {
+// hashState returns the hash of a state.
+func (s *stateHasher) hashState(b *state) uint64 {
 	s.run, s.w = b.run, b.w
 	s.hasWorkLeft = slices.ContainsFunc(b.w.Nodes, func(n *world.Node) bool { return n.Up && n.Busy })
 	return snapshot.Hash(s.walker, b)

@@ -22,18 +22,18 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// TestTypes: every type in a situation can be cloned and hashed as the tags of its fields state, and every tag is valid
+// TestTypes: every type in a state can be cloned and hashed as the tags of its fields state, and every tag is valid
 // for its field. No part of a machine points into a different part. No part keeps views of a message of an earlier
 // step, because that memory belongs to the driver again.
 func TestTypes(t *testing.T) {
 	reached, slots := map[reflect.Type]bool{}, map[reflect.Type]bool{}
 	tagged := map[reflect.Type]string{} // a field with the tag past, of each type that has one
 	for _, w := range walkers(t) {
-		for _, fault := range w.CheckTags(explore.SituationType) {
+		for _, fault := range w.CheckTags(explore.StateType) {
 			t.Error(fault)
 		}
 		world := map[reflect.Type]bool{}
-		for owner, f := range w.Fields(explore.SituationType) {
+		for owner, f := range w.Fields(explore.StateType) {
 			if world[owner] = true; reached[owner] {
 				continue // The world of an earlier flow contains the same type.
 			}

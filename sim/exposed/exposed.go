@@ -1,6 +1,6 @@
 // Package exposed measures the exposed part of a transfer: the time that the transfer still takes after the prefill has
 // computed its last layer. The package runs two real ranks, with the compute time of a model and the transfer time of a
-// link in virtual time and without faults. Grid returns the measurements that docs/benchmarks.md shows.
+// link in virtual time and without faults. MeasureGrid returns the measurements that docs/benchmarks.md shows.
 //
 // Example: Measure(m, l, ByLayer) computes a request of 8,292 tokens layer by layer. The sender pushes each layer while
 // the next layer is computed. The result is the time from the end of the last layer to the outcome of the push.
@@ -178,7 +178,7 @@ func (w *world) openRanks(m Model, mode Mode) (err error) {
 			Memory: rank.Memory{Pages: uint32(m.Layers * (chunks + 1))},
 		}
 		cfg.LocalID, cfg.MergeBytes = fmt.Sprint(i), mergeBytes
-		cfg.Layers, cfg.BundleTTL, cfg.BundleMost = uint32(m.Layers), 1000*effects.Second, 2000*effects.Second
+		cfg.Layers, cfg.BundleTTL, cfg.BundleMaxTTL = uint32(m.Layers), 1000*effects.Second, 2000*effects.Second
 		cfg.WholeChunks = mode == AsWhole && role == rank.RoleReceiver
 		if w.ranks[i], err = rank.New(cfg, uint64(i+1), 0); err != nil {
 			return err

@@ -46,7 +46,7 @@ type Table struct {
 type tableRow struct {
 	name, promise string
 	system        string
-	oracle        int // number of the oracle's seat
+	oracle        int // index of the oracle in the panel
 	memory        func(State) State
 }
 

@@ -34,7 +34,7 @@ type State any
 // [sim.Explore] to copy the memory together with the world and to compare worlds with their memories. In these
 // comparisons an [effects.Time] counts by the distance from the current time.
 //
-// Listen is called once. Listen subscribes with [On] to the events, effects and happenings that the oracle needs. The
+// listen is called once. It subscribes with [On] to the events, effects and happenings that the oracle needs. The
 // subscribed functions must keep nothing outside S, because several runs may call these functions at the same time. The
 // functions receive reports about the nodes of their own system and about the ranks that run beside that system.
 func New[S any](name, promise string, listen func(l *Subscriptions[S])) Oracle {

@@ -128,7 +128,7 @@ func (p *Plan) DurationSettings() []*time.Duration {
 	t := &p.Timeouts
 	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
 		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.RequestTTL, &t.AbandonTTL, &t.Unfit,
-		&t.GetWaitMax, &t.PullTTL, &t.Read, &t.Fetch, &t.Lead, &t.Loan, &p.Tuning.SpokeFor,
+		&t.GetWaitMax, &t.PullTTL, &t.Read, &t.Fetch, &t.Lead, &t.Loan, &p.Tuning.ProvenPeerBonus,
 		&p.Delays.Message, &p.Delays.Device, &p.Delays.Scatter}
 }
 

@@ -210,8 +210,8 @@ func ParseNode(text string) (int32, bool) {
 	return int32(n), ok && err == nil
 }
 
-// renumberNodes returns the subject with the new numbers of its nodes. renumbered reports false if one of the nodes was
-// removed.
+// renumberNodes returns the subject with the new numbers of its nodes. renumberNodes reports false if one of the nodes
+// was removed.
 func (s Subject) renumberNodes(number func(int32) (int32, bool)) (r Subject, ok bool) {
 	renumberAt := func(shift uint) bool {
 		n := int32(int8(s >> shift))

@@ -50,7 +50,7 @@ func (r *Recorder) updatePages(n *world.Node) {
 }
 
 // viewPage returns the state of a page. The state follows from the drivers, or from the machine where only the machine
-// knows. For a page in several states, see returns the most protected state in the order of [trace.PageStates].
+// knows. For a page in several states, viewPage returns the most protected state in the order of [trace.PageStates].
 func (r *Recorder) viewPage(n *world.Node, i int) pageView {
 	s := pageView{state: "free", life: n.Incarnation}
 	if !n.Up {

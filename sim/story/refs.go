@@ -37,17 +37,17 @@ func (r *refTable) ticketRef(t effects.Ticket) int { return r.refIndex("ticket %
 func (r *refTable) requestRef(name []byte) int     { return r.refIndex("request %s", name) }
 func (r *refTable) keyRef(k uint32) int            { return r.refIndex("key %d", k) }
 
-// grantRef returns the reference of a grant. The name includes the incarnation, because grant numbers repeat across
-// incarnations.
-func (r *refTable) grantRef(node int32, life uint32, id effects.GrantID) int {
-	if life > 0 {
-		return r.refIndex("n%d grant %d of incarnation %d", node, id, life)
+// grantRef returns the reference of a grant. After the first incarnation the name includes the incarnation, because
+// grant numbers repeat across incarnations.
+func (r *refTable) grantRef(node int32, incarnation uint32, id effects.GrantID) int {
+	if incarnation > 0 {
+		return r.refIndex("n%d grant %d of incarnation %d", node, id, incarnation)
 	}
 	return r.refIndex("n%d grant %d", node, id)
 }
 
-// refsOf collects the references of a line: the things that the numbers of the line name in the journal, and everything
-// that belongs to these things.
+// refsOf collects the references of a line of the journal: the things that the numbers of the line name, and the things
+// that belong to them, such as the pages of a grant.
 func (r *Recorder) refsOf(p *pendingLine) []int {
 	var refs []int
 	f := world.LineForms[p.Kind]
@@ -66,6 +66,7 @@ func (r *Recorder) refsOf(p *pendingLine) []int {
 	return slices.Compact(refs)
 }
 
+// fieldRefs returns the references of a number of a line. name says what the number is (world.LineForms).
 func (r *Recorder) fieldRefs(p *pendingLine, name string, v uint64) []int {
 	w := r.w
 	switch name {
@@ -81,7 +82,7 @@ func (r *Recorder) fieldRefs(p *pendingLine, name string, v uint64) []int {
 		}
 		return r.grantRefs(p.Node, effects.GrantID(v))
 	case "transfer", "landing":
-		pair := -1
+		pair := -1 // all pairs, unless the line names one
 		if p.Kind == world.KindCopy || p.Kind == world.KindStore || p.Kind == world.KindLoad || p.Kind == world.KindSubmit {
 			pair = int(p.B)
 		}
@@ -91,7 +92,7 @@ func (r *Recorder) fieldRefs(p *pendingLine, name string, v uint64) []int {
 			return r.transferRefs(r.t.Transfers[i].ID, -1)
 		}
 	case "conn":
-		if c := w.ConnOf(v & (1<<32 - 1)); c != nil && v>>50 == 0 {
+		if c := w.ConnOf(world.ClientConnID(v)); c != nil && !world.IsNoiseConn(v) {
 			return []int{r.refIndex("conn %d", c.ID)}
 		}
 	case "copy":
@@ -100,7 +101,7 @@ func (r *Recorder) fieldRefs(p *pendingLine, name string, v uint64) []int {
 		if v > 0 && v <= uint64(len(w.Links)) {
 			return []int{r.refIndex("link %d", v)}
 		}
-	case "first": // A Publish or a Grant names only the first page. The record of the grant names the remaining pages.
+	case "first": // The line of a Publish or a Grant names only the first page; the record of the grant names the remaining pages.
 		if p.Node >= 0 {
 			return []int{r.pageRef(p.Node, uint32(v))}
 		}
@@ -110,7 +111,7 @@ func (r *Recorder) fieldRefs(p *pendingLine, name string, v uint64) []int {
 	return nil
 }
 
-// factRefs returns the references of a fact. The meaning of id depends on the fact.
+// factRefs returns the references of a fact. id is the hash of a key, a grant or a ticket, depending on the fact.
 func (r *refTable) factRefs(node int32, fact effects.Fact, id uint64) []int {
 	//exhaustive:ignore
 	switch fact {
@@ -210,7 +211,7 @@ type describedMessage struct {
 	refs []int
 }
 
-// describeMessage decodes a message. The node from has the message; it is the author of a reply.
+// describeMessage decodes a message. from is the node that received the request or sent the reply.
 func (r *refTable) describeMessage(from int32, b []byte) *describedMessage {
 	d := &describedMessage{Message: r.describer.DescribeMessage(from, b)}
 	d.Text = truncate(d.Text)
@@ -226,7 +227,7 @@ func (r *refTable) describeMessage(from int32, b []byte) *describedMessage {
 	return d
 }
 
-// textMax limits the length of a message's fields in a trace.
+// textMax limits the length of the text of a message in a trace, in bytes.
 const textMax = 600
 
 func truncate(s string) string {

@@ -63,12 +63,17 @@ func (r *Recorder) isNoise(e *trace.Event) bool {
 	return strings.HasPrefix(e.Text, world.LineForms[world.KindNoise].Name)
 }
 
-// touchFilter returns a function that reports whether an event is a step of the violation. A step is an event that
-// refers to a page, grant, transfer, command or connection in v.Concerns. If v.Concerns lists none of these, a step
-// refers to a request in v.Concerns, which has many such events; otherwise to a key, which many requests share;
-// otherwise a step is any event of the nodes in v.Nodes.
+// touchFilter returns a function that reports whether an event is a step of the violation. A step refers to one of the
+// least vague things in v.Concerns:
+//
+//   - a page, grant, transfer, command or connection;
+//   - without these, a request, which has many events;
+//   - without these, a key, which many requests share.
+//
+// If v.Concerns is empty, a step is any event of the nodes in v.Nodes. A fault that refers to nothing is a step if its
+// node is in v.Nodes.
 func (r *Recorder) touchFilter(v *trace.Violation) func(e *trace.Event) bool {
-	rank := func(ref int) int {
+	vagueness := func(ref int) int {
 		switch name := r.t.Refs[ref]; {
 		case strings.HasPrefix(name, "key "):
 			return 2
@@ -79,7 +84,7 @@ func (r *Recorder) touchFilter(v *trace.Violation) func(e *trace.Event) bool {
 	}
 	best := 3
 	for _, ref := range v.Concerns {
-		best = min(best, rank(ref))
+		best = min(best, vagueness(ref))
 	}
 	return func(e *trace.Event) bool {
 		node := slices.Contains(v.Nodes, e.Node)
@@ -95,6 +100,6 @@ func (r *Recorder) touchFilter(v *trace.Violation) func(e *trace.Event) bool {
 			return node && e.Group != trace.Fact && e.Group != trace.Phase
 		}
 		return slices.ContainsFunc(v.Concerns,
-			func(ref int) bool { return rank(ref) == best && slices.Contains(e.Refs, ref) })
+			func(ref int) bool { return vagueness(ref) == best && slices.Contains(e.Refs, ref) })
 	}
 }

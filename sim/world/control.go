@@ -105,6 +105,9 @@ type Request struct {
 	At           int64           `snap:"skip"`
 }
 
+// IsFromNode reports whether a node sent the request, and neither a vanilla process nor a stranger.
+func (r *Request) IsFromNode() bool { return r.Conn != nil }
+
 // ConnOf returns the connection with the given id, or nil.
 func (w *World) ConnOf(id uint64) *Conn {
 	if id == 0 || id > uint64(len(w.Conns)) {
@@ -112,6 +115,12 @@ func (w *World) ConnOf(id uint64) *Conn {
 	}
 	return w.Conns[id-1]
 }
+
+// ClientConnID returns the id by which the client knows a connection, given the id by which either end knows it.
+func ClientConnID(id uint64) uint64 { return id & (1<<32 - 1) }
+
+// IsNoiseConn reports whether an id stands for a connection of a stranger, which is no connection of the world.
+func IsNoiseConn(id uint64) bool { return id>>50 != 0 }
 
 // serverConnID returns the id by which the server knows c. The id differs in each of the server's incarnations.
 func (c *Conn) serverConnID() uint64 { return 1<<40 | uint64(c.serverIncarnation)<<32 | c.ID }
@@ -122,7 +131,7 @@ func (w *World) originOf(serverConn uint64) effects.Origin {
 	if kind := serverConn >> 40; kind != 1 && kind != 2 {
 		return 0
 	}
-	c := w.ConnOf(serverConn & (1<<32 - 1))
+	c := w.ConnOf(ClientConnID(serverConn))
 	if c == nil {
 		return 0
 	}
@@ -371,7 +380,7 @@ func (c *Conn) drawStragglers(w *World) bool {
 	if c.Channel != effects.ChannelLookup || c.Server < 0 || w.Nodes[c.Server].Custom || !w.Nodes[c.Server].Up {
 		return false
 	}
-	return w.Seed >= draw.HighestSeed || w.DrawForConn(draw.Cut, c).Rehash().ChancePermille(500)
+	return draw.IsFixed(w.Seed) || w.DrawForConn(draw.Cut, c).Rehash().ChancePermille(500)
 }
 
 // CutConn breaks c. The client notices the break unless unnoticed is set, and the server may also notice the break.

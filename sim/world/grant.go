@@ -30,6 +30,10 @@ type Grant struct {
 	SharedKeys      []uint32     `snap:"skip"` // of a grant under which a peer was asked to write: the key for each page
 }
 
+// IsRequestedByOwner reports whether the owner of the pages asked the peer to write into them, in a lookup with push or in
+// a registration. The peer then sent no request for the grant.
+func (g *Grant) IsRequestedByOwner() bool { return len(g.SharedKeys) > 0 }
+
 // publishPages carries out an [effects.Publish].
 func (n *Node) publishPages(w *World, pages []effects.Page) {
 	OnPublishingPages.Report(&w.Panel, n.ID, PublishingPages{n, pages})

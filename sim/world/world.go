@@ -317,7 +317,7 @@ const idleEvery = 4
 // without immediate work must do nothing in it. This verifies that no work that is possible now waits for an unrelated
 // event (L2).
 func checkIdle(w *World, n *Node) {
-	if n.Busy || n.Custom || w.Seed >= draw.HighestSeed || w.Result.Steps%idleEvery != 0 || w.Failure != nil {
+	if n.Busy || n.Custom || draw.IsFixed(w.Seed) || w.Result.Steps%idleEvery != 0 || w.Failure != nil {
 		return
 	}
 	out := &n.Out

@@ -17,15 +17,15 @@ type Settings struct {
 	Journal uint32
 }
 
-// Knows reports whether any directory is configured.
-func (s *Settings) Knows() bool { return len(s.Directory.Directories) > 0 }
+// UsesDirectories reports whether any directory is configured.
+func (s *Settings) UsesDirectories() bool { return len(s.Directory.Directories) > 0 }
 
 // DefaultSettings returns the defaults for a rank with directories, without any directory.
 func DefaultSettings() Settings { return Settings{Directory: Default(), Journal: 8192} }
 
 // Fill sets unset fields to their defaults.
 func (s *Settings) Fill() {
-	if s.Knows() {
+	if s.UsesDirectories() {
 		kernel.SetDefault(&s.Journal, DefaultSettings().Journal)
 	}
 }
@@ -34,9 +34,9 @@ func (s *Settings) Fill() {
 // peers.
 func (s *Settings) Check(shares bool) error {
 	switch {
-	case !s.Knows() && s.Journal > 0:
+	case !s.UsesDirectories() && s.Journal > 0:
 		return fmt.Errorf("rank: Journal is %d without a directory: list one, or give 0", s.Journal)
-	case !s.Knows():
+	case !s.UsesDirectories():
 		return nil
 	case !shares:
 		return fmt.Errorf("rank: Directories are %d without Shares: there is nothing to tell them; set Shares, or list none",

@@ -13,7 +13,7 @@
 //	l.SendDue(now, out)        // A seals an entry of the queued frames and sends it
 //	l.Step(now, replied, out)  // A: the log has stored the entry
 //	l.Step(now, replied, out)  // B: the reply to a read contains the entry
-//	l.Next()                   // B: returns the frame, with A's life and gap number
+//	l.Next()                   // B: returns the frame, with A's incarnation and gap number
 //
 // A caller may rely on the following:
 //
@@ -93,13 +93,13 @@ func (c *Config) Check() error {
 		value     int
 		from, max int
 	}{
-		{"bytes that the log keeps", c.LogBytes, 1, 1 << 40},
-		{"entries", int(c.KeepEntries), 2, 1 << 30},
-		{"bytes of an entry", c.EntryBytes, 1, 1 << 24},
-		{"bytes of a frame", c.FrameBytes, 1, 1 << 24},
-		{"bytes that wait", c.BufferBytes, 1, 1 << 30},
-		{"entries of an answer", int(c.ReadEntries), 1, 1 << 12},
-		{"tellers", c.Authors, 1, 1 << 16},
+		{"LogBytes", c.LogBytes, 1, 1 << 40},
+		{"KeepEntries", int(c.KeepEntries), 2, 1 << 30},
+		{"EntryBytes", c.EntryBytes, 1, 1 << 24},
+		{"FrameBytes", c.FrameBytes, 1, 1 << 24},
+		{"BufferBytes", c.BufferBytes, 1, 1 << 30},
+		{"ReadEntries", int(c.ReadEntries), 1, 1 << 12},
+		{"Authors", c.Authors, 1, 1 << 16},
 	} {
 		if b.value < b.from || b.value > b.max {
 			return fmt.Errorf("replica: %s: %d is not within %d and %d", b.field, b.value, b.from, b.max)
@@ -107,15 +107,15 @@ func (c *Config) Check() error {
 	}
 	switch {
 	case c.Addr.Port == 0 || c.Incarnation == 0:
-		return fmt.Errorf("replica: port %d and life %d: give both", c.Addr.Port, c.Incarnation)
+		return fmt.Errorf("replica: Addr.Port %d and Incarnation %d: give both", c.Addr.Port, c.Incarnation)
 	case int(c.ReadEntries) < c.Authors:
-		return fmt.Errorf("replica: %d entries of an answer and %d tellers: give at least as many entries, or a "+
+		return fmt.Errorf("replica: ReadEntries %d and Authors %d: give at least as many entries, or a "+
 			"directory that follows all of them may never keep up", c.ReadEntries, c.Authors)
 	case c.PollInterval <= 0 || c.RequestTimeout <= 0 || c.ReconnectDelay <= 0 || c.WantMin <= 0:
-		return fmt.Errorf("replica: poll %v, patience %v, pause %v and again %v: give more than 0", c.PollInterval, c.RequestTimeout,
+		return fmt.Errorf("replica: PollInterval %v, RequestTimeout %v, ReconnectDelay %v and WantMin %v: give more than 0", c.PollInterval, c.RequestTimeout,
 			c.ReconnectDelay, c.WantMin)
 	case c.WantMax < c.WantMin:
-		return fmt.Errorf("replica: again at the most %v: give at least again, %v", c.WantMax, c.WantMin)
+		return fmt.Errorf("replica: WantMax %v: give at least WantMin, %v", c.WantMax, c.WantMin)
 	}
 	return nil
 }

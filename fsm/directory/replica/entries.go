@@ -35,7 +35,7 @@ type Frame struct {
 	Kind         sharedlog.FrameKind
 	Body         []byte // valid until the next call of Next or Step
 	Author       uint64
-	Gaps         uint64 // number of the gap of the teller that precedes the frame
+	Gaps         uint64 // number of the author's last gap before the frame
 	FirstOfEntry bool   // first frame of an entry
 }
 
@@ -93,7 +93,7 @@ func (c *Config) maxEntryBytes() int {
 	return max(c.EntryBytes, sharedlog.FrameBytes(c.FrameBytes)) + entryOverhead
 }
 
-// findAuthor returns the known teller of an incarnation, or 0 if it is unknown.
+// findAuthor returns the followed author with an incarnation, or 0 if there is none.
 func (l *Log) findAuthor(incarnation uint64) table.Handle {
 	for h := l.authorOrder.Front(); h != 0; h = l.authors.Next(h) {
 		if l.authors.Get(h).incarnation == incarnation {
@@ -103,8 +103,8 @@ func (l *Log) findAuthor(incarnation uint64) table.Handle {
 	return 0
 }
 
-// addAuthor begins to follow a teller, from the first entry that was read. Earlier entries may have been missed, so a
-// new gap number is used. If the table is full, the teller heard longest ago is removed.
+// addAuthor begins to follow an author, from the first entry that was read. Earlier entries may have been missed, so a
+// new gap number is used. If the table is full, the author read longest ago is removed.
 func (l *Log) addAuthor(e *sharedlog.Entry) table.Handle {
 	if l.authors.Full() {
 		h := l.authorOrder.Front()
@@ -123,6 +123,6 @@ const entryOverhead = 64
 
 // VisitKeptTables reports the sizes of the tables and buffers, with their limits.
 func (l *Log) VisitKeptTables(visit func(name string, n, most int)) {
-	visit("tellers", l.authors.Len(), l.config.Authors)
-	visit("bytes to tell", l.PendingBytes(), l.config.BufferBytes+l.config.maxEntryBytes())
+	visit("authors", l.authors.Len(), l.config.Authors)
+	visit("bytes to append", l.PendingBytes(), l.config.BufferBytes+l.config.maxEntryBytes())
 }

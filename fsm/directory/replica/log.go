@@ -14,8 +14,8 @@ type Log struct {
 	lastCorr effects.Corr
 
 	nextEntry    uint64 // number of the next entry
-	queuedFrames []byte // queuedFrames that wait to be appended
-	frameDropped bool   // a frame was dropped after the waiting frames
+	queuedFrames []byte // frames that wait to be appended
+	frameDropped bool   // a frame was dropped since the last entry was sealed; the next entry skips a number
 	// sealedEntry is an entry that was sent, or is to be sent, and that the log has not confirmed; empty: none.
 	sealedEntry []byte
 
@@ -32,13 +32,15 @@ type Log struct {
 	author          author // author of the current entry
 	truncationMarks truncationMarks
 	authors         table.Slab[author]
-	authorOrder     table.List // tellers, heard longest ago first
-	gapCount        uint64     // number of gaps so far, of all tellers
-	// missedCount counts the gaps among them in which entries of a followed teller were missing.
+	authorOrder     table.List // authors of followed entries, the one read longest ago first
+	gapCount        uint64     // number of gaps so far, of all authors
+	// missedCount counts the gaps among them in which entries of a followed author were missing, because the log was
+	// trimmed before they were read or because the author skipped a number.
 	missedCount uint64
-	heardAt     effects.Time
-	started     bool
-	down        bool
+	// aliveAt is when the log last replied to a read, or when frames last waited to be returned.
+	aliveAt effects.Time
+	started bool
+	down    bool
 
 	answer sharedlog.Reply `snap:"scratch"`
 }
@@ -50,7 +52,7 @@ type author struct {
 	gaps        uint64
 }
 
-// The lines.
+// The indexes in Log.conns.
 const (
 	appendConn = iota
 	readConn
@@ -58,9 +60,8 @@ const (
 
 // A logConn is a connection to the log.
 type logConn struct {
-	conn    effects.Conn
-	corr    effects.Corr // request in flight; 0: none
-	opening bool
+	conn effects.Conn
+	corr effects.Corr // request in flight; 0: none
 	// dueAt is the deadline of the request in flight. Without a request it is the earliest instant for the next
 	// request.
 	dueAt effects.Time
@@ -74,8 +75,8 @@ func New(c Config) Log {
 // IsEnabled reports whether a log is configured.
 func (l *Log) IsEnabled() bool { return l.config.IsEnabled() }
 
-// IsDown reports whether the log has not replied for so long that the reports of the remaining directories may be
-// outdated.
+// IsDown reports whether the log has not replied to a read for 3 x RequestTimeout, so that the reports of the remaining
+// directories may be outdated.
 func (l *Log) IsDown() bool { return l.down }
 
 // WantDelays returns the configured times after which the same worker is wanted again: the shortest and the longest.
@@ -83,7 +84,8 @@ func (l *Log) WantDelays() (shortest, longest effects.Duration) {
 	return l.config.WantMin, l.config.WantMax
 }
 
-// CountMissed returns how often entries of a followed directory were missing so far.
+// CountMissed returns how often entries of a followed directory were missing so far: entries that the log trimmed
+// before they were read, and entries that their author skipped because it had dropped a frame.
 func (l *Log) CountMissed() uint64 { return l.missedCount }
 
 // Incarnation returns the number of this incarnation of the directory.
@@ -111,7 +113,7 @@ func (l *Log) Deadline() (at effects.Time, ok bool) {
 		return 0, false
 	}
 	if at = l.conns[readConn].dueAt; len(l.unread) > 0 {
-		at = l.heardAt // This instant is over: frames are waiting to be returned.
+		at = l.aliveAt // This instant is over: frames are waiting to be returned.
 	}
 	if a := &l.conns[appendConn]; a.corr != 0 || a.conn == 0 || l.hasPending() {
 		at = min(at, a.dueAt)
@@ -122,7 +124,7 @@ func (l *Log) Deadline() (at effects.Time, ok bool) {
 	return at, true
 }
 
-func (l *Log) downAt() effects.Time { return l.heardAt.Add(3 * l.config.RequestTimeout) }
+func (l *Log) downAt() effects.Time { return l.aliveAt.Add(3 * l.config.RequestTimeout) }
 
 func (l *Log) hasPending() bool { return len(l.queuedFrames) > 0 || len(l.sealedEntry) > 0 }
 
@@ -131,7 +133,7 @@ func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	if !l.IsEnabled() {
 		return
 	}
-	switch x := ev.(type) {
+	switch x := ev.(type) { // Only events of these two connections have a Corr in this machine.
 	case *effects.Opened:
 		k, ours := l.connOf(x.Corr)
 		switch {
@@ -157,7 +159,7 @@ func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 				l.closeConn(now, k, out)
 			}
 		}
-	default: // Events of other components.
+	default: // Events that do not concern the log.
 	}
 }
 
@@ -170,7 +172,7 @@ func (l *Log) connOf(c effects.Corr) (int, bool) {
 	return 0, false
 }
 
-// closeConn closes a connection, and schedules the next attempt after [Config.ReconnectDelay].
+// closeConn closes a connection and schedules the next attempt after [Config.ReconnectDelay].
 func (l *Log) closeConn(now effects.Time, k int, out *effects.Effects) {
 	if l.conns[k].conn != 0 {
 		out.Close(l.conns[k].conn)
@@ -189,10 +191,10 @@ func (l *Log) handleReply(now effects.Time, k int, body []byte, out *effects.Eff
 	x := &l.conns[k]
 	x.corr, x.dueAt = 0, now
 	if k == appendConn {
-		l.sealedEntry = l.sealedEntry[:0]
+		l.sealedEntry = l.sealedEntry[:0] // Any well-formed reply says that the entry is stored.
 		return
 	}
-	l.heardAt, l.logEnd, l.replyUnused, l.down = now, a.Last, true, false
+	l.aliveAt, l.logEnd, l.replyUnused, l.down = now, a.Last, true, false
 	switch n := len(a.Entries); {
 	case a.Last.Less(l.readUntil):
 		// This log is not the log that was read before. Entries that are in both are recognized by their numbers.
@@ -227,11 +229,11 @@ func (l *Log) SendDue(now effects.Time, out *effects.Effects) {
 		return
 	}
 	if !l.started {
-		l.started, l.heardAt = true, now
+		l.started, l.aliveAt = true, now
 	}
 	if len(l.unread) > 0 {
 		// The log has replied. The next read is delayed only because frames wait to be returned.
-		l.heardAt = now
+		l.aliveAt = now
 	}
 	l.down = l.down || now >= l.downAt()
 	for k := range l.conns {
@@ -243,7 +245,7 @@ func (l *Log) SendDue(now effects.Time, out *effects.Effects) {
 		case x.corr != 0 || now < x.dueAt:
 		case x.conn == 0:
 			l.lastCorr++
-			*x = logConn{corr: l.lastCorr, opening: true, dueAt: now.Add(l.config.RequestTimeout)}
+			*x = logConn{corr: l.lastCorr, dueAt: now.Add(l.config.RequestTimeout)}
 			out.Open(effects.Open{Corr: x.corr, Channel: effects.ChannelLog, Addr: l.config.Addr})
 		case k == readConn && len(l.unread) > 0:
 		case k == readConn:

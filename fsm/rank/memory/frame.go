@@ -45,7 +45,7 @@ func (p *Pool) FrameSize(head effects.Page) (n uint32) {
 }
 
 // PromisePages promises n free pages to a class: FreePages no longer counts the pages, and they count as used by the
-// class. The class takes the pages later, with UnpromisePages and Grant. The caller must have checked FitsShare.
+// class. The class takes the pages later, with UnpromisePages and GrantPages. The caller must have checked FitsShare.
 // PromisePages panics if fewer than n pages are free.
 func (ps *Pools) PromisePages(p *Pool, class int, n uint32) {
 	if n > p.FreePages() {

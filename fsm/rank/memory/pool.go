@@ -165,7 +165,7 @@ func (p *Pool) Index() int { return p.index }
 // FirstIndex returns the index of the pool's first page.
 func (p *Pool) FirstIndex() uint32 { return p.firstIndex }
 
-// pageAt returns the state of the page with index i, and has reports whether the pool has a page with that index.
+// pageAt returns the state of the page with index i, and hasPage reports whether the pool has a page with an index.
 func (p *Pool) pageAt(i uint32) *page { return &p.pages[i-p.firstIndex] }
 func (p *Pool) hasPage(index uint32) bool {
 	return index >= p.firstIndex && index-p.firstIndex < p.TotalPages()

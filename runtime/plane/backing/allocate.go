@@ -12,7 +12,7 @@ import (
 // A Shortage is the error of a process that asked for more memory than available.
 type Shortage struct {
 	RequestedBytes uint64 // bytes
-	Room                  // what is available
+	Available             // what is available
 	Cause          error  // the kernel's error; nil if the kernel was not asked
 }
 
@@ -35,7 +35,7 @@ func (s *Shortage) Unwrap() error { return s.Cause }
 func AsShortage(size uint64, cause error) error {
 	for _, e := range []error{syscall.ENOMEM, syscall.ENOSPC, syscall.EFBIG, syscall.EDQUOT} {
 		if errors.Is(cause, e) {
-			return &Shortage{RequestedBytes: size, Room: AvailableMemory(), Cause: cause}
+			return &Shortage{RequestedBytes: size, Available: AvailableMemory(), Cause: cause}
 		}
 	}
 	return nil
@@ -67,9 +67,9 @@ func HideFromCores(mem []byte) error {
 // CheckAvailable returns a *Shortage if so many bytes are not available.
 func CheckAvailable(size uint64) error { return AvailableMemory().checkSize(size) }
 
-func (r Room) checkSize(size uint64) error {
+func (r Available) checkSize(size uint64) error {
 	if r.Bytes -= r.Bytes / reserveDivisor; size > r.Bytes {
-		return &Shortage{RequestedBytes: size, Room: r}
+		return &Shortage{RequestedBytes: size, Available: r}
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func MapPrivate(ctx context.Context, size uint64, overcommit bool) ([]byte, erro
 
 // allocateInParts allocates memory part by part, and gives up before the kernel has to kill a process: memory that was
 // available before the first part may have been allocated by another process meanwhile.
-func allocateInParts(ctx context.Context, size uint64, available func() Room, allocate func(at, n uint64) error) error {
+func allocateInParts(ctx context.Context, size uint64, available func() Available, allocate func(at, n uint64) error) error {
 	part := uint64(partBytes)
 	for at := uint64(0); at < size; {
 		if err := ctx.Err(); err != nil {

@@ -9,21 +9,22 @@ import (
 	"strings"
 )
 
-// A Room is the amount of available memory, and the limit from which the amount follows.
-type Room struct {
+// An Available is the amount of memory that is available to this process, and the limit from which the amount follows.
+type Available struct {
 	Bytes uint64
-	Limit string // describes the narrowest limit
+	Limit string // describes the limit that leaves the least memory
 }
 
-// AvailableMemory returns the narrowest of the limits that this process can see.
-func AvailableMemory() Room { return availableUnder("/") }
+// AvailableMemory returns how much more memory this process can use, by the narrowest limit that the process can see:
+// the host's free memory or the limit of a cgroup.
+func AvailableMemory() Available { return availableUnder("/") }
 
 // availableUnder reads the files of proc and sys below root.
-func availableUnder(root string) Room {
-	narrowest := Room{Bytes: math.MaxUint64, Limit: "no limit can be seen"}
+func availableUnder(root string) Available {
+	narrowest := Available{Bytes: math.MaxUint64, Limit: "no limit can be seen"}
 	if text, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {
 		if kib, ok := parseField(text, "MemAvailable:"); ok {
-			narrowest = Room{Bytes: kib << 10, Limit: "MemAvailable of /proc/meminfo"}
+			narrowest = Available{Bytes: kib << 10, Limit: "MemAvailable of /proc/meminfo"}
 		}
 	}
 	cgroups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
@@ -47,10 +48,10 @@ func availableUnder(root string) Room {
 	return narrowest
 }
 
-// cgroupFiles are the names that a version of cgroups uses.
+// cgroupFiles holds the names of files and fields that a version of cgroups uses.
 type cgroupFiles struct {
 	limit, used string
-	droppable   []string // fields of memory.stat that count pages of files, which can be read again
+	droppable   []string // fields of memory.stat that count cached pages of files, which the kernel drops when memory is needed
 }
 
 var (
@@ -61,12 +62,12 @@ var (
 
 // narrowToCgroup checks a cgroup and all of its ancestors. A container may see its own cgroup as the top, under another
 // name: cgroups that do not exist are skipped, and the top is checked in any case.
-func narrowToCgroup(narrowest Room, root, mount, group string, f cgroupFiles) Room {
+func narrowToCgroup(narrowest Available, root, mount, group string, f cgroupFiles) Available {
 	for at := filepath.Clean("/" + group); ; at = filepath.Dir(at) {
 		folder := filepath.Join(root, mount, at)
 		limit, ok := readNumber(filepath.Join(folder, f.limit))
 		used, known := readNumber(filepath.Join(folder, f.used))
-		// A larger number is version 1's way to say that there is no limit.
+		// Without a limit, version 1 states the largest multiple of the page size.
 		if ok && known && limit < math.MaxInt64>>12<<12 {
 			if stat, err := os.ReadFile(filepath.Join(folder, "memory.stat")); err == nil {
 				for _, name := range f.droppable {
@@ -75,7 +76,7 @@ func narrowToCgroup(narrowest Room, root, mount, group string, f cgroupFiles) Ro
 				}
 			}
 			if remaining := limit - min(limit, used); remaining < narrowest.Bytes {
-				narrowest = Room{Bytes: remaining, Limit: f.limit + " of cgroup " + at}
+				narrowest = Available{Bytes: remaining, Limit: f.limit + " of cgroup " + at}
 			}
 		}
 		if at == "/" {

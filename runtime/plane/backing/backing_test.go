@@ -121,9 +121,9 @@ func TestFailingPartEndsAllocation(t *testing.T) {
 
 // Another process allocates memory after the first part: the available memory is checked before each part.
 func TestAvailableMemoryIsCheckedBeforeEachPart(t *testing.T) {
-	rooms := []Room{{Bytes: 8 * partBytes}, {Bytes: partBytes, Limit: "/proc/meminfo"}}
+	rooms := []Available{{Bytes: 8 * partBytes}, {Bytes: partBytes, Limit: "/proc/meminfo"}}
 	parts := 0
-	err := allocateInParts(t.Context(), 3*partBytes, func() Room { return rooms[min(parts, 1)] }, func(uint64, uint64) error {
+	err := allocateInParts(t.Context(), 3*partBytes, func() Available { return rooms[min(parts, 1)] }, func(uint64, uint64) error {
 		parts++
 		return nil
 	})

@@ -138,8 +138,9 @@ func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 // quarter of the files that the process may open: an agent has 15 files with the transports within a host.
 const filesPerLink = 64
 
-// Close implements plane.Plane. Close blocks until every access to the pool by us and by peers is proven over (M4).
-// After an error the memory must stay mapped, because there may still be accesses.
+// Close implements plane.Plane. Close waits until all links have ended. If an access to the pool by us or by peers is
+// not proven over, or if ctx ends first, Close returns an error and the memory must stay mapped, because there may
+// still be accesses (M4).
 func (p *Plane) Close(ctx context.Context) error {
 	p.closing.Do(func() {
 		p.cancel()

@@ -1,8 +1,8 @@
 // Package agent simulates engines that run in processes of their own. An engine process attaches to the rank of its
 // node through the machine of fsm/session, over a stream that may be cut at any byte. Processes die, freeze and send
 // false messages; the seed decides which of these faults occur and when. The package contains the engine processes, the
-// agent of a node (host, the counterpart of runtime/attach) and the checks that the agent keeps its promises. Package
-// pd runs it through Flow.
+// agent of a node (the counterpart of runtime/attach) and the checks that the agent keeps its promises. Package pd runs
+// it through Flow.
 //
 // Example: an engine process connects and attaches, calls CallReserve for the pages of a job, fills the pages and calls
 // CallPut. The stream is cut before the answer arrives. The process connects again, resumes its session and lists the

@@ -46,7 +46,7 @@ func stateOf(w *pd.Cluster) *state {
 
 // isSmallWorld reports whether the world is explored exhaustively. Nothing is drawn then: actions take no time, and the
 // explorer tries every order.
-func (a *state) isSmallWorld() bool { return a.w.Seed >= draw.HighestSeed }
+func (a *state) isSmallWorld() bool { return draw.IsFixed(a.w.Seed) }
 
 // drawDelay draws the duration of an action with the given mean, which is zero in a small world.
 func (a *state) drawDelay(mean effects.Duration) effects.Duration {

@@ -42,8 +42,8 @@ func directoryNames(p *plan.Plan) []string {
 // kvferry node that takes each directory for an LMCache controller; p0 is an LMCache worker, which knows one directory.
 var workers = []workerNode{
 	{"a0", workerID{instance: "a"}}, {"a1", workerID{instance: "a", rank: 1}}, {"b0", workerID{instance: "b"}},
-	{"b1", workerID{instance: "b", rank: 1}}, {"c0", workerID{instance: "c", vanilla: true}},
-	{vanillaName, workerID{instance: "p", vanilla: true}},
+	{"b1", workerID{instance: "b", rank: 1}}, {"c0", workerID{instance: "c", lacksExtensions: true}},
+	{vanillaName, workerID{instance: "p", lacksExtensions: true}},
 }
 
 const vanillaName = "p0"

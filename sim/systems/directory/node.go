@@ -38,7 +38,7 @@ func newNode(w workerID, b custom.Boot, c registrar.Config, directories []string
 	}
 	for _, name := range directories {
 		c.Directories = append(c.Directories, registrar.Directory{
-			RequestAddr: b.Addr(name, effects.ChannelDirectory), FeedAddr: b.Addr(name, effects.ChannelFeed), Plain: w.vanilla,
+			RequestAddr: b.Addr(name, effects.ChannelDirectory), FeedAddr: b.Addr(name, effects.ChannelFeed), Plain: w.lacksExtensions,
 		})
 	}
 	if err := c.Check(); err != nil {
@@ -164,12 +164,14 @@ func (n *node) VisitKeptTables(visit func(name string, n, limits int)) {
 type workerID struct {
 	instance string
 	rank     uint32
-	vanilla  bool // the worker speaks LMCache's protocol without extensions, and states no incarnation
+	// lacksExtensions says that the worker speaks LMCache's protocol without extensions to the directories, and states no
+	// incarnation. Such a worker may still be a kvferry node.
+	lacksExtensions bool
 }
 
 // incarnationOf returns the incarnation that a process of the worker states.
 func (w workerID) incarnationOf(b custom.Boot) protocol.UUID {
-	if w.vanilla {
+	if w.lacksExtensions {
 		return protocol.UUID{}
 	}
 	return protocol.UUID{byte(b.Seed), byte(b.Seed >> 8), byte(b.Seed >> 16), byte(b.Seed >> 24), byte(b.Seed >> 32), 1}

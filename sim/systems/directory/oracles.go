@@ -82,7 +82,7 @@ func checkConvergence(workers []workerNode, converge time.Duration) lookupCheck 
 func findDifference(workers []workerNode, b *ledger, q *request, m *protocol.BatchedP2PLookupRetMsg) string {
 	hits := hitsOf(m)
 	for _, x := range workers {
-		if x.id.vanilla || x.id.rank != q.sender.rank || x.id.instance == q.sender.instance {
+		if x.id.lacksExtensions || x.id.rank != q.sender.rank || x.id.instance == q.sender.instance {
 			continue // A worker without an incarnation may be confused with its earlier process.
 		}
 		if b.incarnations.mayStayStale(x.id) {

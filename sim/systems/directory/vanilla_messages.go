@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// sendDue sends all messages that are due.
+// sendDue sends all messages that are due: operations and the batches of a sync on the feed connection, a heartbeat on
+// the heartbeat connection, and one request on the request connection.
 func (w *vanillaWorker) sendDue(now effects.Time, out *effects.Effects) {
 	if w.registered && len(w.unreported) > 0 && w.ensureOpen(now, feedConn, out) {
 		w.reportOperations(out)
@@ -46,7 +47,8 @@ func (w *vanillaWorker) sendDue(now effects.Time, out *effects.Effects) {
 	}
 }
 
-// ensureOpen reports whether a connection can be used now. A closed connection is opened.
+// ensureOpen reports whether a message can be sent on a connection now: the connection is open, and no request is in
+// flight on it. If the connection is closed, ensureOpen begins to open it and returns false.
 func (w *vanillaWorker) ensureOpen(now effects.Time, kind int, out *effects.Effects) bool {
 	l := &w.conns[kind]
 	if l.conn == 0 && l.corr == 0 {
@@ -60,17 +62,19 @@ func (w *vanillaWorker) ensureOpen(now effects.Time, kind int, out *effects.Effe
 	return l.conn != 0 && l.corr == 0
 }
 
+// sendRequest sends a request, whose reply must arrive within requestTimeout.
 func (w *vanillaWorker) sendRequest(now effects.Time, kind int, request requestKind, body []byte, out *effects.Effects) {
 	l := &w.conns[kind]
 	l.corr, l.request, l.deadline = w.newCorr(), request, now.Add(requestTimeout)
 	out.Send(effects.Send{Corr: l.corr, Conn: l.conn, Body: out.Cut(body)})
 }
 
+// postFeed sends a message without a reply on the feed connection.
 func (w *vanillaWorker) postFeed(body []byte, out *effects.Effects) {
 	out.Post(effects.Post{Corr: w.newCorr(), Conn: w.conns[feedConn].conn, Body: out.Cut(body)})
 }
 
-// reportOperations sends the operations that were not reported yet.
+// reportOperations numbers the operations that were not reported yet and sends them in one message.
 func (w *vanillaWorker) reportOperations(out *effects.Effects) {
 	for i := range w.unreported {
 		w.unreported[i].Seq = w.nextSequence
@@ -91,7 +95,7 @@ const (
 	batchInterval  = 20 * effects.Millisecond
 )
 
-// reportUnnumbered sends each operation in a message of its own, without a sequence number.
+// reportUnnumbered sends each operation that was not reported yet in a message of its own, without a sequence number.
 func (w *vanillaWorker) reportUnnumbered(out *effects.Effects) {
 	for i := range w.unreported {
 		m := protocol.KVAdmitMsg{Worker: w.id.wireWorker(), Key: w.unreported[i].Key, Location: cpuLocation}
@@ -104,15 +108,17 @@ func (w *vanillaWorker) reportUnnumbered(out *effects.Effects) {
 	w.unreported = w.unreported[:0]
 }
 
+// countBatches returns the number of batches of the sync in progress.
 func (w *vanillaWorker) countBatches() uint32 {
 	return uint32((len(w.syncChunks) + chunksPerBatch - 1) / chunksPerBatch)
 }
 
+// syncID returns the name of the sync in progress, which no other sync of any incarnation has.
 func (w *vanillaWorker) syncID() []byte { return fmt.Appendf(nil, "%x-%d", w.syncSeed, w.syncCount) }
 
 // sendNextBatch sends the next batch of a full sync, and the end of the sync after the last batch. A batch contains the
-// chunks that the worker had when the sync began and still has. A chunk that was evicted since then was reported
-// before; the batch would add it again.
+// chunks that the worker had when the sync began and still has. A chunk that was evicted since then is left out: its
+// eviction was already reported, and the batch would add the chunk again.
 func (w *vanillaWorker) sendNextBatch(now effects.Time, out *effects.Effects) {
 	id := w.syncID()
 	if from := int(w.batchIndex) * chunksPerBatch; from < len(w.syncChunks) {
@@ -141,7 +147,8 @@ func chunkHashes(chunks []uint64) (all []protocol.ChunkHash) {
 	return all
 }
 
-// handleReply handles a reply. A reply of the wrong kind is treated like a missing reply.
+// handleReply handles the reply to a request. A malformed reply to a registration or a heartbeat ends the connection; a
+// malformed reply to a sync ends the sync.
 func (w *vanillaWorker) handleReply(now effects.Time, request requestKind, body []byte, out *effects.Effects) {
 	switch request {
 	case noRequest:
@@ -174,16 +181,16 @@ func (w *vanillaWorker) handleReply(now effects.Time, request requestKind, body 
 		}
 	case requestLookup:
 		var m protocol.BatchedP2PLookupRetMsg
-		if code := effects.OK; m.Decode(body, nil) != nil {
-			w.endLookup(effects.Malformed, out)
-		} else {
-			w.endLookup(code, out)
+		code := effects.OK
+		if m.Decode(body, nil) != nil {
+			code = effects.Malformed
 		}
+		w.endLookup(code, out)
 	}
 }
 
-// handleRegistered runs when the directory has accepted the registration. Earlier operations are reported now, from
-// number 0 on.
+// handleRegistered runs when the directory has accepted the registration. Operations from before the registration are
+// reported afterwards, and numbered on from the last reported operation.
 func (w *vanillaWorker) handleRegistered(now effects.Time) {
 	w.registered, w.nextHeartbeat, w.stage = true, now.Add(heartbeatInterval), noSync
 }

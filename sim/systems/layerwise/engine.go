@@ -39,14 +39,14 @@ type prefill struct {
 func drawPrefill(w *pd.Cluster, j *pd.Job) (x prefill) {
 	at := func(n uint64) draw.Value { return draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 40+n) }
 	x = prefill{job: j, preemptAt: -1, dropAt: -1}
-	if w.Seed >= draw.HighestSeed || j.IsProbe() { // Nothing is drawn: the script is as simple as possible.
+	if draw.IsFixed(w.Seed) || j.IsProbe() { // Nothing is drawn: the script is as simple as possible.
 		x.totalTokens = (len(chunkKeys(j))-1)*chunkTokens + int(j.TokensOf(len(j.Keys)-1))
-		if x.stepEnds = []int{x.totalTokens}; j.Flags[preemptedWord] {
+		if x.stepEnds = []int{x.totalTokens}; j.Flags[preemptedFlag] {
 			x.preemptAt = 1
 		}
 		return x
 	}
-	x.noReceiver = at(26).ChancePermille(50) && !j.Flags[slowWord]
+	x.noReceiver = at(26).ChancePermille(50) && !j.Flags[slowFlag]
 	x.lastLayerFirst = j.SenderPagesPerChunk > 0 && at(27).ChancePermille(300)
 	if x.resavesAll = at(0).ChancePermille(200); at(1).ChancePermille(300) {
 		x.cachedChunks = at(2).Between(1, 3)
@@ -67,13 +67,13 @@ func drawPrefill(w *pd.Cluster, j *pd.Job) (x prefill) {
 	if n := len(x.stepEnds); n == 0 || x.stepEnds[n-1] < x.totalTokens {
 		x.stepEnds = append(x.stepEnds, x.totalTokens)
 	}
-	if at(24).ChancePermille(100) && !j.Flags[slowWord] {
+	if at(24).ChancePermille(100) && !j.Flags[slowFlag] {
 		x.finishTimeout = at(25).Duration(effects.Millisecond, 100*effects.Millisecond)
 	}
 	switch {
-	case j.Flags[preemptedWord]:
+	case j.Flags[preemptedFlag]:
 		x.preemptAt = 1
-	case j.Flags[slowWord]:
+	case j.Flags[slowFlag]:
 	case at(20).ChancePermille(300):
 		x.preemptAt = at(21).Between(0, len(x.stepEnds)*pagesPerChunk(j))
 	case at(22).ChancePermille(80):
@@ -124,7 +124,7 @@ func (x *prefill) beginCommand(w *pd.Cluster) pd.Command {
 
 // drawFigures draws the estimates of compute and transfer time that some engines state.
 func drawFigures(w *pd.Cluster, j *pd.Job) (f ops.Figures) {
-	if at := draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 70); w.Seed < draw.HighestSeed && at.ChancePermille(500) {
+	if at := draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 70); !draw.IsFixed(w.Seed) && at.ChancePermille(500) {
 		f = ops.Figures{Chunks: uint32(len(chunkKeys(j))), ComputeNS: 1 + at.Rehash().Below(1<<20), LinkBytes: 1 << 20,
 			BatchNS: draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 71).Below(1 << 20)}
 	}
@@ -171,7 +171,7 @@ func scheduleNext(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 	switch {
 	case j.IsProbe(): // Some ranks remember a request for no longer than an engine may take for a layer.
 		delay = 0
-	case j.Flags[slowWord]:
+	case j.Flags[slowFlag]:
 		delay = 6 * pd.InfoOf(n).Cfg.BundleTTL / 10
 	}
 	pd.ContinueLater(w, n, j, at, delay)
@@ -311,7 +311,7 @@ func reportEnd(w *pd.Cluster, n *world.Node, j *pd.Job, code effects.Code, finis
 // maybeReportEarly makes the engine of a preempted request sometimes report the request as cancelled, and still compute
 // the request again. The next layer that is sent then begins the request again at the receiver.
 func maybeReportEarly(w *pd.Cluster, n *world.Node, j *pd.Job) {
-	if early := draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 73); w.Seed < draw.HighestSeed && early.ChancePermille(300) {
+	if early := draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 73); !draw.IsFixed(w.Seed) && early.ChancePermille(300) {
 		reportEnd(w, n, j, effects.Cancelled, false)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
-	ops "github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -21,7 +20,7 @@ import (
 
 // Flow describes layerwise pushes to package pd.
 var Flow = pd.Flow{
-	Flag:     flowWord,
+	Flag:     layerwiseFlag,
 	Profiles: []expand.Profile{{Name: "layerwise", AfterWorld: drawWorld, AfterJobs: drawJobs}},
 	Scopes:   smallScopes,
 	Layers:   &pd.LayeredChunks{PagesPerChunk: layerCount, SenderPagesPerChunk: layersPerPage},
@@ -31,20 +30,22 @@ var Flow = pd.Flow{
 		if c.BatchMax > 0 { // Enough for every job.
 			c.BatchMax = max(c.BatchMax, chunksMax*c.Layers)
 		}
-		c.MergeBytes = []uint64{1, 64, 128, 1 << 20}[at(1).Below(4)]
-		c.BatchesMax, c.RunsMax = uint32(at(2).Between(1, 4)), p.Bounds.Requests
-		c.SavesMax, c.ChunksMax = uint32(at(3).Between(16, 128)), uint32(at(10).Between(chunksMax, 64))
-		c.BundlesMax = uint32(at(4).Between(8, 64))
-		c.BundleTTL = c.Lease + effects.Duration(at(5).Below(uint64(c.Lease)))
-		c.BundleMost = c.BundleTTL * effects.Duration(at(6).Between(1, 4))
-		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Flags[slowWord] }) {
-			c.BundleMost = 16 * c.BundleTTL
+		c.MergeBytes = []uint64{1, 64, 128, 1 << 20}[at(drawMergeBytes).Below(4)]
+		c.BatchesMax, c.RunsMax = uint32(at(drawBatchesMax).Between(1, 4)), p.Bounds.Requests
+		c.SavesMax, c.ChunksMax = uint32(at(drawSavesMax).Between(16, 128)), uint32(at(drawChunksMax).Between(chunksMax, 64))
+		c.BundlesMax = uint32(at(drawBundlesMax).Between(8, 64))
+		c.BundleTTL = c.Lease + effects.Duration(at(drawBundleTTL).Below(uint64(c.Lease)))
+		c.BundleMaxTTL = c.BundleTTL * effects.Duration(at(drawBundleMaxTTL).Between(1, 4))
+		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Flags[slowFlag] }) {
+			c.BundleMaxTTL = 16 * c.BundleTTL
 		}
-		if c.RunTTL = 20 * effects.Second; at(7).ChancePermille(200) && c.BundleMost < 16*c.BundleTTL {
-			c.RunTTL = at(8).Duration(effects.Millisecond, effects.Second)
+		if c.RunTTL = 20 * effects.Second; at(drawShortRunTTL).ChancePermille(200) && c.BundleMaxTTL < 16*c.BundleTTL {
+			c.RunTTL = at(drawRunTTL).Duration(effects.Millisecond, effects.Second)
 		}
-		if at(9).ChancePermille(200) {
-			c.RunsMax = uint32(at(10).Between(1, int(c.RunsMax)))
+		if at(drawFewRuns).ChancePermille(200) {
+			// The draw of ChunksMax is used again. The two limits are therefore not independent; a draw of its own would
+			// change the stored plans.
+			c.RunsMax = uint32(at(drawChunksMax).Between(1, int(c.RunsMax)))
 		}
 	},
 	ConfigureNode: func(p *plan.Plan, n *world.Node, c *rank.Config) {
@@ -54,8 +55,9 @@ var Flow = pd.Flow{
 			return
 		}
 		at := draw.Hash(p.Seed, draw.Plan, 12, uint64(n.ID))
-		if n.IsReceiver() && p.Seed < draw.HighestSeed && at.ChancePermille(250) {
-			// Or the receiver has no layers. Not with a single layer, of which a page would be a whole chunk.
+		if n.IsReceiver() && !draw.IsFixed(p.Seed) && at.ChancePermille(250) {
+			// A quarter of the receivers accepts only whole chunks. Of these, three in ten have no layers at all; not if
+			// there is a single layer, because a page with it would be a whole chunk.
 			if c.WholeChunks = true; at.Rehash().ChancePermille(300) && c.Layers > 1 {
 				c.Layers, c.WholeChunks = 0, false
 			}
@@ -71,9 +73,23 @@ var Flow = pd.Flow{
 	Oracles: []oracle.Oracle{outcomesOracle, transferOracle, wholeOracle, proxyOracle, idleOracle},
 }
 
-// flowWord is the word of the plan for layerwise pushes. In a topology it allows prefill nodes to push each layer as
+// The numbers of the draws of ConfigureRanks. Number 0 is layerCount's, and 30 layersPerPage's.
+const (
+	drawMergeBytes = iota + 1
+	drawBatchesMax
+	drawSavesMax
+	drawBundlesMax
+	drawBundleTTL
+	drawBundleMaxTTL
+	drawShortRunTTL
+	drawRunTTL
+	drawFewRuns
+	drawChunksMax
+)
+
+// layerwiseFlag is the flag of the plan for layerwise pushes. In a topology it allows prefill nodes to push each layer as
 // soon as the layer is computed. In a job it means that the job's engine does so.
-var flowWord = plan.RegisterFlag(plan.FlowFlag{
+var layerwiseFlag = plan.RegisterFlag(plan.FlowFlag{
 	Name: "layerwise",
 	CheckTopology: func(p *plan.Plan) string {
 		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || len(t.Flags) > 2 ||
@@ -90,17 +106,17 @@ var flowWord = plan.RegisterFlag(plan.FlowFlag{
 	},
 })
 
-// Further words of layerwise jobs, for worlds in which nothing is drawn. A preempted job is preempted after the first
+// Further flags of layerwise jobs, for worlds in which nothing is drawn. A preempted job is preempted after the first
 // save. The engine of a slow job takes so long for each layer that a chunk becomes whole only if the receiver extends
 // its timeout with every layer.
 var (
-	preemptedWord = plan.RegisterFlag(plan.FlowFlag{Name: "preempted", CheckJob: checkLayerWord})
-	slowWord      = plan.RegisterFlag(plan.FlowFlag{Name: "slow", CheckJob: checkLayerWord})
+	preemptedFlag = plan.RegisterFlag(plan.FlowFlag{Name: "preempted", CheckJob: checkLayerFlag})
+	slowFlag      = plan.RegisterFlag(plan.FlowFlag{Name: "slow", CheckJob: checkLayerFlag})
 )
 
-// checkLayerWord refuses these words in a job that is not layerwise.
-func checkLayerWord(_ *plan.Plan, j *plan.Job) string {
-	if !j.Flags[flowWord] {
+// checkLayerFlag refuses these flags in a job that is not layerwise.
+func checkLayerFlag(_ *plan.Plan, j *plan.Job) string {
+	if !j.Flags[layerwiseFlag] {
 		return "this flag needs layerwise; leave out the flag, or set layerwise"
 	}
 	return ""
@@ -108,16 +124,17 @@ func checkLayerWord(_ *plan.Plan, j *plan.Job) string {
 
 // layerCount returns the number of layers of the model of a plan.
 func layerCount(p *plan.Plan) int {
-	if p.Seed >= draw.HighestSeed {
+	if draw.IsFixed(p.Seed) {
 		return 2
 	}
 	return draw.Hash(p.Seed, draw.Plan, 11, 0).Between(1, 8)
 }
 
 // layersPerPage returns the number of layers that a page of a node holds, or 0 if each page holds a single layer. In
-// some worlds, the nodes that only receive keep all layers of a chunk in a page.
+// some worlds, the nodes that only receive keep all layers of a chunk in a page, so this is also the number of the
+// sender's pages from which a chunk is gathered.
 func layersPerPage(p *plan.Plan, n plan.Node) int {
-	if p.Seed >= draw.HighestSeed || p.IsSender(n) || !draw.Hash(p.Seed, draw.Plan, 11, 30).ChancePermille(150) {
+	if draw.IsFixed(p.Seed) || p.IsSender(n) || !draw.Hash(p.Seed, draw.Plan, 11, 30).ChancePermille(150) {
 		return 0
 	}
 	return layerCount(p)
@@ -126,7 +143,7 @@ func layersPerPage(p *plan.Plan, n plan.Node) int {
 // drawWorld draws a world in which prefill nodes push layers.
 func drawWorld(d *expand.Draft) {
 	p := d.Plan
-	p.Topology.Flags = p.Topology.Flags.With(flowWord)
+	p.Topology.Flags = p.Topology.Flags.With(layerwiseFlag)
 	p.Topology.Pull, p.Topology.Delay = nil, nil
 	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 11, 100+n) }
 	layers := uint32(layerCount(p))
@@ -144,12 +161,12 @@ func drawJobs(d *expand.Draft) {
 	for i := range p.Jobs {
 		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 13, uint64(i)<<8|n) }
 		j := &p.Jobs[i]
-		if layersPerPage(p, j.To) > 0 { // The receiver accepts only layerwise jobs.
+		if layersPerPage(p, j.To) > 0 { // The receiver keeps all layers in a page, and accepts only layerwise jobs.
 			j.Plain, j.PlainTo, j.Gather = false, false, false
 		} else if j.Plain || j.PlainTo || j.Gather || !at(0).ChancePermille(700) {
 			continue
 		}
-		j.Flags = j.Flags.With(flowWord)
+		j.Flags = j.Flags.With(layerwiseFlag)
 		j.Whole, j.Prefix, j.Take = false, 0, false
 		keysMax := max(1, min(chunksMax, int(p.Topology.SenderPages)/layers))
 		var keys []uint32
@@ -172,5 +189,3 @@ var (
 	wantStop   = plan.NewCommandKind(22, "stop layers", true) // for Preempt and Drop
 	wantFinish = plan.NewCommandKind(23, "finish layers", true)
 )
-
-var _ = ops.ByLayer

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -233,7 +232,7 @@ func (s *sentLayers) checkRequest(call *oracle.Call, w *pd.Cluster, n *world.Nod
 		return
 	}
 	at := w.JobIndex(m.Ext.Request)
-	if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[flowWord] {
+	if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[layerwiseFlag] {
 		return
 	}
 	g := s.progressOf(w, n, int(at))
@@ -305,7 +304,7 @@ func findLayer(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
 		return -1, 0
 	}
 	c := &w.Commands[reserve-1]
-	if !w.Jobs[c.Job].Flags[flowWord] {
+	if !w.Jobs[c.Job].Flags[layerwiseFlag] {
 		return -1, 0
 	}
 	for i, q := range c.Pages {
@@ -335,7 +334,7 @@ var wholeOracle = oracle.New("layers of one origin", "no chunk has layers of two
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Finished || !w.Jobs[c.Job].Flags[flowWord] {
+		if c == nil || c.Finished || !w.Jobs[c.Job].Flags[layerwiseFlag] {
 			return
 		}
 		if c.Want == wantFinish {
@@ -418,7 +417,7 @@ var proxyOracle = oracle.New("layers reported", "the proxy is notified after the
 			return
 		}
 		at := w.JobIndex(m.RequestID)
-		if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[flowWord] {
+		if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[layerwiseFlag] {
 			return
 		}
 		if drawPrefill(w, &w.Jobs[at]).noReceiver {
@@ -459,5 +458,3 @@ var proxyOracle = oracle.New("layers reported", "the proxy is notified after the
 		}
 	})
 })
-
-var _ = ops.ByLayer

@@ -29,10 +29,10 @@ func smallScopes() []explore.Scope {
 // shapeLayers makes all jobs of a scope layerwise, with or without a preemption.
 func shapeLayers(preempt bool) func(p *plan.Plan) {
 	return func(p *plan.Plan) {
-		p.Topology.Flags = p.Topology.Flags.With(flowWord)
+		p.Topology.Flags = p.Topology.Flags.With(layerwiseFlag)
 		for i := range p.Jobs {
-			if p.Jobs[i].Flags = (plan.FlowFlags{flowWord: true}); preempt {
-				p.Jobs[i].Flags = p.Jobs[i].Flags.With(preemptedWord)
+			if p.Jobs[i].Flags = (plan.FlowFlags{layerwiseFlag: true}); preempt {
+				p.Jobs[i].Flags = p.Jobs[i].Flags.With(preemptedFlag)
 			}
 		}
 	}

@@ -89,7 +89,7 @@ func configureDirectories(p *plan.Plan, c *rank.Config) {
 			RequestAddr: world.AddressOf(node, effects.ChannelDirectory), FeedAddr: world.AddressOf(node, effects.ChannelFeed),
 		})
 	}
-	if !c.Knows() {
+	if !c.UsesDirectories() {
 		return
 	}
 	d := registrar.Default()
@@ -112,7 +112,7 @@ func configureNode(p *plan.Plan, n *world.Node, c *rank.Config) {
 		c.StagingPages = c.DevicePages
 	}
 	c.LookupAddr, c.PeerDoneAddr = n.Addr(effects.ChannelLookup), n.Addr(effects.ChannelPeerDone)
-	if c.Knows() {
+	if c.UsesDirectories() {
 		address := n.Addr(effects.ChannelInit)
 		c.Directory.Worker.Instance = world.NodeName(n.ID)
 		c.Directory.Worker.URL = protocol.Endpoint{Host: address.Host, Port: address.Port}.String()

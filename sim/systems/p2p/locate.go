@@ -19,7 +19,7 @@ var wantLocate = plan.NewCommandKind(16, "locate", false)
 // maybeLocate makes an engine sometimes ask how many chunks of a job exist, before the engine brings the chunks.
 func maybeLocate(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.Index)<<8|uint64(j.CommandCounts[wantBring]), 22)
-	if w.Seed >= draw.HighestSeed || !d.ChancePermille(300) {
+	if draw.IsFixed(w.Seed) || !d.ChancePermille(300) {
 		return
 	}
 	t := w.GiveCommand(n, pd.Command{Want: wantLocate, Job: j.Index, Body: &ops.Locate{Keys: j.Keys}}, pd.InfoOf(n).Cfg.BringTimeout)

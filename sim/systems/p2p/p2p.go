@@ -103,7 +103,7 @@ func arenaPages(p *plan.Plan, n *world.Node) uint32 {
 	switch {
 	case !p.Topology.Flags[arenaWord]:
 		return 0
-	case p.Seed >= draw.HighestSeed:
+	case draw.IsFixed(p.Seed):
 		return 2
 	case d.ChancePermille(200):
 		return 0
@@ -128,7 +128,7 @@ func secondPoolPages(p *plan.Plan, n *world.Node) uint32 {
 	switch {
 	case !p.Topology.Flags[secondPoolWord] || arenaPages(p, n) > 0 && !n.KeepsOffers:
 		return 0
-	case p.Seed >= draw.HighestSeed:
+	case draw.IsFixed(p.Seed):
 		return 2
 	case d.ChancePermille(250):
 		return 0

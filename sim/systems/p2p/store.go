@@ -22,7 +22,7 @@ var wantStore = plan.NewCommandKind(15, "store", true)
 // the rank must refuse this; afterwards it is allowed. The engine does not fill the pages again after such a command.
 // Pages that are not handed over may be shared instead.
 func handlePut(w *pd.Cluster, n *world.Node, ticket effects.Ticket, returned bool) pd.PageUse {
-	if !pd.InfoOf(n).Cfg.Shares || w.Seed >= draw.HighestSeed {
+	if !pd.InfoOf(n).Cfg.Shares || draw.IsFixed(w.Seed) {
 		return pd.PagesUnused
 	}
 	c := &w.Commands[ticket-1]

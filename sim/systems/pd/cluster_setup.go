@@ -127,6 +127,6 @@ func tuningOf(t *plan.Tuning) rank.Tuning {
 	return rank.Tuning{
 		SettleMax: t.Settle, AttemptsMax: t.Attempts, TellsMax: t.Tells, NotifyMax: t.Notifies,
 		RenewsMax: t.Renews, LeftoversMax: t.Leftovers, PlainsMax: t.Plains, BreakersPerPeer: t.Breakers,
-		SpokeFor: effects.Duration(t.SpokeFor),
+		ProvenPeerBonus: effects.Duration(t.ProvenPeerBonus),
 	}
 }

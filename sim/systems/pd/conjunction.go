@@ -11,7 +11,7 @@ import (
 // conjunctions, because what happened in a campaign says more than how long it ran.
 type Conjunction uint8
 
-// The conjunctionCount. Add a new conjunction before the constant conjunctions, and add a row to ConjunctionInfo.
+// The conjunctions. Add a new conjunction before the constant conjunctionCount, and add a row to ConjunctionInfo.
 const (
 	// ConjunctionInfo has the printed name and description of each of the following constants.
 	OfferRetriedInDrain Conjunction = iota
@@ -84,7 +84,8 @@ func AllConjunctions() []Conjunction {
 	return all
 }
 
-// RequiredConjunctions returns the conjunctions that must occur within some ten thousand seeds of a profile.
+// RequiredConjunctions returns the conjunctions (combinations of rare events) that must occur within some ten thousand
+// seeds of a profile.
 func RequiredConjunctions(profile string) []Conjunction {
 	return slices.DeleteFunc(AllConjunctions(), func(c Conjunction) bool {
 		return !slices.Contains(ConjunctionInfo[c].Profiles, profile)

@@ -23,7 +23,7 @@ func (w *Cluster) forwardRequest(d world.Delivery) {
 	}
 }
 
-// The reasons of a KindFetch delivery, by which a decode engine begins to read chunks.
+// The reasons of a delivery of kind KindFetchJob, by which a decode engine begins to read chunks.
 const (
 	fetchForwarded = iota // the proxy forwarded the request
 	fetchPostponed        // a postponed fetch, or the rest of a fetch
@@ -142,7 +142,7 @@ func (c *Command) rereadAndRelease(w *Cluster, t effects.Ticket) {
 }
 
 // hoardTime returns the additional time for which an engine keeps the pages of a command. The result is 0 unless
-// FaultHoard strikes.
+// FaultPagesKeptLong strikes.
 func (c *Command) hoardTime(w *Cluster) effects.Duration {
 	d, _ := w.DrawStrike(plan.FaultPagesKeptLong, c.Name, 0)
 	if d == 0 {
@@ -151,5 +151,5 @@ func (c *Command) hoardTime(w *Cluster) effects.Duration {
 	return d.Duration(effects.Second/4, HoardTimeMax)
 }
 
-// HoardTimeMax is the upper bound of the time that hoarded returns.
+// HoardTimeMax is the upper bound of the time that hoardTime returns.
 const HoardTimeMax = 3 * effects.Second

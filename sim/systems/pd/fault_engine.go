@@ -51,7 +51,7 @@ func (c *Command) maybeConflictBetweenParts(w *Cluster, n *world.Node, first eff
 
 // maybeReleaseEarly draws whether an engine gives back the pages of a Get or a Reserve before their delivery.
 func (c *Command) maybeReleaseEarly(w *Cluster, n *world.Node, t effects.Ticket) {
-	if w.Seed >= draw.HighestSeed {
+	if draw.IsFixed(w.Seed) {
 		return // A small world has no time in which the release could arrive after the command that it contradicts.
 	}
 	if d, ok := w.DrawStrike(plan.FaultConflictingCommand, c.Name, 0); ok {

@@ -12,10 +12,10 @@ import (
 )
 
 // A peer's encoder may differ from ours: the peer writes the same messages in different bytes, in any of the forms that
-// msgpack allows. Each incarnation of a node in Topology.Foreign has a separate encoder, and FaultForeign makes single
-// messages of any sender use different forms. The forms have no meaning, so no machine may behave differently because
-// of the forms: a run with rewritten messages is repeated without rewriting, and both runs must be equal except for
-// these bytes (S26).
+// msgpack allows. Each incarnation of a node in Topology.Foreign has a separate encoder, and FaultForeignEncoding makes
+// single messages of any sender use different forms. The forms have no meaning, so no machine may behave differently
+// because of the forms: a run with rewritten messages is repeated without rewriting, and both runs must be equal except
+// for these bytes (S26).
 
 // A authorKind is the kind of node that writes a message. Messages of foreign encoders are counted by scribe.
 type authorKind int
@@ -60,7 +60,7 @@ func (x *messageEncoder) encodeMessage(w *Cluster, n *world.Node, subject plan.S
 	return x.rewriteInForms(w, s, drawForms(style), mixDraw(style, subject, nth), body)
 }
 
-// maybeRewrite returns a message of a sender with our encoder, rewritten if FaultForeign strikes the message.
+// maybeRewrite returns a message of a sender with our encoder, rewritten if FaultForeignEncoding strikes the message.
 func (x *messageEncoder) maybeRewrite(w *Cluster, s authorKind, subject plan.Subject, nth uint64, body []byte) []byte {
 	d, ok := w.DrawStrike(plan.FaultForeignEncoding, subject, nth)
 	if !ok {
@@ -105,7 +105,7 @@ func (x *messageEncoder) corruptOrEncode(w *Cluster, n *world.Node, f plan.Fault
 }
 
 // encodeRequest returns the bytes of a request of n that arrive. Sometimes a field occurs twice in the request
-// (FaultRepeated).
+// (FaultFieldRepeated).
 func (x *messageEncoder) encodeRequest(w *Cluster, n *world.Node, c *world.Conn, body []byte) []byte {
 	if n.Custom {
 		return w.CorruptMessage(plan.FaultRequestCorrupted, c, c.SentCount, body)

@@ -75,7 +75,7 @@ var WantGiveUp = plan.NewCommandKind(19, "giveup", false)
 // chunks later, and chunks that arrive until then are kept for the engine.
 func (j *Job) maybeGiveUp(w *Cluster, n *world.Node, c *Command) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 19)
-	if j.probe || len(j.Name) == 0 || w.Seed >= draw.HighestSeed || !d.ChancePermille(600) {
+	if j.probe || len(j.Name) == 0 || draw.IsFixed(w.Seed) || !d.ChancePermille(600) {
 		return false
 	}
 	w.GiveCommand(n, Command{Want: WantGiveUp, Job: j.Index, From: c.From, Count: uint32(len(j.Keys) - c.From),

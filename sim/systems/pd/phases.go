@@ -99,7 +99,7 @@ func probeEndOfRequest(w *Cluster, job int) {
 		oracle.Node(w.Jobs[job].Receiver), oracle.Node(w.Jobs[job].Sender))
 }
 
-// probeExclusive does what Probe does in worlds in which every job concerns all nodes.
+// probeExclusive does what ProbeTransfers does in worlds in which every job concerns all nodes.
 func probeExclusive(w *Cluster) {
 	for try := range uint32(probeAttempts) {
 		i := len(w.Jobs)

@@ -30,7 +30,7 @@ type Job struct {
 	Take                bool           // the reader gets pages with a Get where readers normally fetch
 	prefix              int            // the reader fetches this many first chunks separately; 0: all at once
 	gather              bool           // no node sends the job; the reader requests chunks that other requests brought
-	Flags               plan.FlowFlags `snap:"share"` // words of the flows that the job belongs to
+	Flags               plan.FlowFlags `snap:"share"` // flags of the flows that the job belongs to
 	Layers              int            // pages per chunk, with a key for each layer; 0: one page per chunk
 	SenderPagesPerChunk int            // number of the sender's pages that make up one chunk; 0: a chunk is one page
 	ChunkNumbers        []uint32       `snap:"share"` // with Layers: the plan's numbers of the chunks

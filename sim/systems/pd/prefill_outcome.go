@@ -81,7 +81,8 @@ func (w *Cluster) ReleaseReserve(n *world.Node, reserve effects.Ticket) {
 	w.Commands[reserve-1].giveRelease(w, n, reserve, w.bodies.releases.AllocCopy(ops.Release{Reserved: reserve}))
 }
 
-// giveRelease gives back the pages that the command obtained. FaultAgain makes the engine release the pages twice.
+// giveRelease gives back the pages that the command obtained. FaultReleasedTwice makes the engine release the pages
+// twice.
 func (c *Command) giveRelease(w *Cluster, n *world.Node, t effects.Ticket, body effects.CommandBody) {
 	kind := plan.CommandRelease
 	if _, isUnpin := body.(*ops.Unpin); isUnpin {

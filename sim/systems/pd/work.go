@@ -49,7 +49,7 @@ func (w *Work) forNextRun() Work {
 	return Work{bodies: w.bodies, Jobs: w.Jobs[:0], Commands: w.Commands[:0], OpenCommands: w.OpenCommands.Recycle()}
 }
 
-// CompactLists runs between deliveries. Tidy removes commands that are over and hold no memory from the list of
+// CompactLists runs between deliveries. CompactLists removes commands that are over and hold no memory from the list of
 // unfinished commands.
 func (w *Work) CompactLists() {
 	w.OpenCommands.Compact(func(t effects.Ticket) bool { c := &w.Commands[t-1]; return c.Finished && !c.HoldsMemory })

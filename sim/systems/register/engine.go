@@ -48,7 +48,7 @@ const (
 // drawRequest draws the request of a job.
 func drawRequest(w *pd.Cluster, j *pd.Job) request {
 	at := func(n uint64) draw.Value { return draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 80+n) }
-	x := request{w: w, job: j, shape: drawShape(w.SourcePlan), isFixed: w.Seed >= draw.HighestSeed || j.IsProbe()}
+	x := request{w: w, job: j, shape: drawShape(w.SourcePlan), isFixed: draw.IsFixed(w.Seed) || j.IsProbe()}
 	maxBlocks := uint64(x.shape.blocks) * uint64(min(x.shape.kernelPerLogical[0], x.shape.kernelPerLogical[1]))
 	if x.isFixed {
 		x.promptBlocks, x.namesTransfer = min(maxBlocks, uint64(max(x.shape.kernelPerLogical[0], x.shape.kernelPerLogical[1]))), true

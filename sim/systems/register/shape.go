@@ -40,7 +40,7 @@ func drawShape(p *plan.Plan) shape {
 			fit = append(fit, s)
 		}
 	}
-	if p.Seed >= draw.HighestSeed {
+	if draw.IsFixed(p.Seed) {
 		s := fit[0]
 		if len(p.Jobs) > 0 && p.Jobs[0].Flags[halvesWord] {
 			s = fit[1]

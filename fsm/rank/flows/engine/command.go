@@ -21,9 +21,9 @@ type Reserve struct {
 type Release struct{ Reserved effects.Ticket }
 
 // Put pushes one batch of chunks to a peer, or offers the batch: chunk i has key Keys[i] and lies in Pages[i], where
-// Length is the number of valid bytes. The pages belong to the command until Deliver (or until Return, if the Deliver
-// said Held), and then to the engine again. With offload the Return mostly comes first, when the chunks have been
-// copied.
+// Length is the number of valid bytes. The pages belong to the command until Deliver (or until the effect Return, if
+// the Deliver is Held), and then to the engine again. With offload the Return mostly comes first, when the chunks have
+// been copied.
 type Put struct {
 	Peer Peer
 	// Request is the request id, for the proxy. The length is bounded. An id is required if Last is set.

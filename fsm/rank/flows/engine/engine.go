@@ -33,7 +33,7 @@ type Engine struct {
 	proxy         proxy
 	following     followingPuts
 	shares        shares
-	lastOperation uint64 // number of the last put
+	lastOperation uint64 // operation number of the last put
 }
 
 // New returns an Engine without open commands. seed is a secret of this rank.
@@ -100,12 +100,12 @@ func (x *Engine) AbortCommand(v *env.Env, ref kernel.Ref) bool {
 // GrantWaiting gives free pages to waiting reservations, unless these wait in the allocation queue.
 func (x *Engine) GrantWaiting(v *env.Env) { x.reserves.grantWaiting(v) }
 
-// FirstReserve returns the reservation that waits in the allocation queue, and how many pages it needs. First returns
-// zero if there is none.
+// FirstReserve returns the reservation that waits in the allocation queue, and how many pages it needs. FirstReserve
+// returns zero if there is none.
 func (x *Engine) FirstReserve() (table.Handle, uint32) { return x.reserves.firstWaiting() }
 
-// GrantFirst gives pages to the reservation that First returned. The reservation must be next in the queue, the pages
-// must be free, and the engine's share must allow them.
+// GrantFirst gives pages to the reservation that FirstReserve returned. The reservation must be next in the queue, the
+// pages must be free, and the engine's share must allow them.
 func (x *Engine) GrantFirst(v *env.Env) { x.reserves.grantFirst(v) }
 
 // TakeQueueMoved reports, once, that a reservation left the queue without pages, or joined the allocation queue. The
@@ -120,8 +120,8 @@ func (x *Engine) LeaveRequest(v *env.Env, request table.Handle, chunks uint32, c
 	}
 }
 
-// JoinRequest counts a long-running operation in as a batch of a request, and returns the request. Last is called for
-// the request when no further batch follows.
+// JoinRequest counts a long-running operation in as a batch of a request, and returns the request. The caller calls
+// MarkLast when no further batch of the request follows.
 func (x *Engine) JoinRequest(v *env.Env, id []byte) (table.Handle, effects.Code, *effects.Why) {
 	return x.requests.joinRequest(v, id, false)
 }

@@ -26,7 +26,7 @@ type Gets struct {
 	byRequest table.Index // waiting Gets of requests, by the hash of the request id
 	// backlog means that the store's last notifications are not completely handled; the rest is for the next step.
 	backlog bool
-	found   []store.Entry  // the ready prefix of the last call of ready
+	found   []store.Entry  // the ready prefix that collectReady found last
 	pages   []effects.Page `snap:"scratch"`
 }
 
@@ -154,7 +154,7 @@ func (x *Gets) stopWaiting(v *env.Env, h table.Handle, g *get) {
 	g.waiting, g.inByRequest = false, false
 }
 
-// deliverOutcome pins the prefix that ready has just found and delivers it.
+// deliverOutcome pins the prefix that collectReady has just found and delivers it.
 func (x *Gets) deliverOutcome(v *env.Env, s *store.Store, r *outcomes.Requests, h table.Handle, g *get) {
 	x.stopWaiting(v, h, g)
 	x.pages = x.pages[:0]
@@ -284,7 +284,7 @@ func (x *Gets) wakeKey(v *env.Env, s *store.Store, r *outcomes.Requests, hash ui
 	return true
 }
 
-// hasBudget reports whether this step has work for another Get. If not, Cut reports true.
+// hasBudget reports whether this step has work for another Get. If not, HasBacklog reports true afterwards.
 func (x *Gets) hasBudget(v *env.Env) bool {
 	if v.Work.HasBudget() {
 		return true

@@ -49,7 +49,7 @@ func (x *reserves) handOverPages(v *env.Env, c *Store) (effects.Code, *effects.W
 }
 
 // findReserved returns the reservation with a ticket if it contains these pages, in its own order, and nothing holds
-// any of these pages. Otherwise has returns the code and the reason.
+// any of these pages. Otherwise findReserved returns the code and the reason.
 func (x *reserves) findReserved(v *env.Env, reserved effects.Ticket, pages []effects.Page) (*reserve, effects.Code,
 	*effects.Why) {
 	ref := v.Tickets.Find(reserved)

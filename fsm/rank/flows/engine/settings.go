@@ -58,7 +58,7 @@ func (s *Settings) Need() kernel.Need {
 	}
 }
 
-// Sharing returns the resources that Shares and Withdraws need: there may be as many of each as Reserves.
+// Sharing returns the resources that Shares and Withdraws need: there may be as many of each as reservations.
 func (s *Settings) Sharing() kernel.Need {
 	return kernel.Need{Limits: effects.Limits{Commands: 2 * int(s.ReservesMax)}}
 }

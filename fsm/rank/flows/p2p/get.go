@@ -64,7 +64,7 @@ func (*Bring) IsCommand() {}
 // told that the loan is finished with.
 type getRow struct {
 	ticket effects.Ticket
-	// search is the seek that began the get; zero: an engine began it.
+	// search is the search that began the get; zero: an engine began it.
 	search      table.Handle
 	delivered   bool
 	lookupID    []byte   // the name of the lookup
@@ -86,7 +86,8 @@ type getRow struct {
 	// linkAttempt is the link's attempt number when the get began to wait for the link.
 	linkAttempt uint64
 	conn        effects.Conn // connection of the request in flight
-	// replyTimer fires when the reply is overdue. After the outcome it fires when the late reply is not awaited any longer.
+	// replyTimer fires when the reply is overdue. If the outcome was delivered, it fires when the late reply is not
+	// awaited any longer.
 	replyTimer kernel.TimerID `snap:"set"`
 
 	// peerID is the incarnation of the peer that was asked. The reply holds for that incarnation only (M2).
@@ -109,7 +110,7 @@ type getRow struct {
 
 	mode      Mode
 	grantedAt effects.Time // Push: when the pages were granted
-	// Push: places is, for each requested chunk, the index of its page in the grant.
+	// Push: for each requested chunk, the index of its page in the grant.
 	pageIndexes []uint32
 
 	keptLoan table.Handle // Delayed: the row in the room of deferred offers
@@ -125,8 +126,8 @@ type getPhase uint8
 
 const (
 	getLinking getPhase = iota // waits for the link, or for the lookup lane
-	// The request is in flight. The get stays here after its outcome was delivered, because a late reply may name a
-	// loan, which is then given back.
+	// The request is in flight. If the outcome was delivered already, a late reply may name a loan, which is then given
+	// back.
 	getRequesting
 	getReading // the read is in flight
 	// The read has ended, but something may still store into the pages.

@@ -37,7 +37,7 @@ func (f *Requester) OnCommand(e *flow.Env, x *effects.Command) bool {
 	return true
 }
 
-// OnTimer handles a deadline.
+// OnTimer handles a deadline: of a search, of a reply (timerReply), or of a get.
 func (f *Requester) OnTimer(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
 	if ref.Kind == kindSearch {
@@ -53,9 +53,10 @@ func (f *Requester) OnTimer(e *flow.Env, ref kernel.Ref) {
 	}
 	r.timer = 0
 	code := effects.Expired
-	if r.phase == getRequesting && e.Now.Sub(r.sentAt) >= f.cfg.LookupTimeout/3 {
-		// The engine's timeout is shorter than the timeout of a request.
-		f.breakers.Trip(e.Now, r.peerAddr, code, "", true, 0)
+	if r.phase == getRequesting && e.Now.Sub(r.sentAt) >= f.cfg.LookupTimeout/slowReplyPart {
+		// The command's Timeout is shorter than the timeout of a request, so the reply timer would not trip the breaker.
+		const reason, trial, minChunks = "", true, 0
+		f.breakers.Trip(e.Now, r.peerAddr, code, reason, trial, minChunks)
 	}
 	r.setReason(code, timeoutReason(r))
 	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == getLinking && g != link.GateOpen && cause != effects.OK {
@@ -64,6 +65,10 @@ func (f *Requester) OnTimer(e *flow.Env, ref kernel.Ref) {
 	}
 	f.failGet(e, h, r, code)
 }
+
+// slowReplyPart is the part of LookupTimeout after which a missing reply counts against the peer if a get expires before
+// its request does. A third is long enough that a peer that replies at its usual speed is not taken for stopped.
+const slowReplyPart = 3
 
 func timeoutReason(r *getRow) effects.Why {
 	w := effects.Why{Field: "Timeout", Ours: r.timeout.String(), Theirs: "no answer"}
@@ -77,7 +82,7 @@ func timeoutReason(r *getRow) effects.Why {
 	return w
 }
 
-// OnSignal handles a change of a peer's link or connection, or the notice that a landing is not wanted any more.
+// OnSignal handles a change of a peer's link or connection, or the end of the grant of a landing.
 func (f *Requester) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	//exhaustive:ignore
 	switch s.Kind {
@@ -91,7 +96,7 @@ func (f *Requester) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	}
 }
 
-// AbortCommand ends a get or seek early. It returns false if the outcome was delivered already.
+// AbortCommand ends a get or a search early. It returns false if the outcome was delivered already.
 func (f *Requester) AbortCommand(e *flow.Env, ref kernel.Ref) bool {
 	if ref.Kind == kindSearch {
 		f.Searches.failSearch(e, f, ref.Subject, effects.Cancelled)
@@ -105,20 +110,20 @@ func (f *Requester) AbortCommand(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// failGet delivers the outcome of a get now, in whatever phase the get is. Requests and transfers in flight continue to
-// their own ends.
+// failGet delivers the outcome of a get that is linking, requesting or reading; in later phases it panics. Requests and
+// transfers in flight continue to their own ends.
 func (f *Requester) failGet(e *flow.Env, h table.Handle, r *getRow, code effects.Code) {
 	switch r.phase {
 	case getLinking:
 		f.gets.Unlink(&f.queueOf(r).requests, h)
 		f.deliverOutcome(e, r, code)
 		f.removeGet(e, h, r)
-	// A late reply may name a loan, which is then given back.
 	case getRequesting:
+		// A late reply may name a loan, which is then given back.
 		e.Out.Mark(Marks.Stopped)
 		f.deliverBeforeReply(e, h, r, code)
-	// The pages may be stored into until the transfer has settled.
 	case getReading:
+		// The pages may be stored into until the transfer has settled.
 		e.Out.Mark(Marks.Stopped)
 		r.transfer.Cancel(&e.Env)
 		f.deliverOutcome(e, r, code)

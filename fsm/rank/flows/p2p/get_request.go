@@ -63,7 +63,7 @@ func (f *Requester) sendQueued(e *flow.Env, peer table.Handle) {
 	}
 }
 
-// setSharedReason calls blame with the reason that the link room knows, if there is one.
+// setSharedReason calls setReason with the reason that the link room knows, if there is one.
 func (r *getRow) setSharedReason(code effects.Code, why *effects.Why) {
 	if why != nil {
 		r.setReason(code, *why)

@@ -75,8 +75,8 @@ func (s *OfferSettings) Reserved() uint32 {
 	return s.ReservePPM
 }
 
-// PagesMax returns the high-water mark of a pool of the given number of pages: the largest number of pages that
-// are leased at a time.
+// HighWater returns the high-water mark of a pool of the given number of pages: the largest number of pages that are
+// leased at a time.
 func (s *OfferSettings) HighWater(pages uint32) uint32 {
 	return uint32(uint64(pages) * uint64(1_000_000-s.Reserved()) / 1_000_000)
 }

@@ -164,8 +164,8 @@ func (f *Source) handleAck(e *flow.Env, h table.Handle, p *putRow, body []byte) 
 	f.continuePut(e, h, p)
 }
 
-// handleRefusal ends an offer that was refused. its reports that the refusal is the reader's statement that nothing
-// reads the pages; then the lease ends too. Otherwise the lease ends with a done message or with its time.
+// handleRefusal ends an offer that was refused. nothingRead reports that the refusal is the reader's statement that
+// nothing reads the pages; then the lease ends too. Otherwise the lease ends with a done message or with its time.
 func (f *Source) handleRefusal(e *flow.Env, h table.Handle, p *putRow, code effects.Code, nothingRead bool) {
 	e.Out.Mark(put.Marks.AllocFailed)
 	why := put.AtStage(effects.StageOffer, put.PeerReason(f.ack.Ext.Reason))

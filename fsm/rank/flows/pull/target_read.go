@@ -47,7 +47,7 @@ func (t *Target) newRead(x *landing.Landing) *readRow {
 	return t.readOf(x)
 }
 
-// startRead serves t.offer if all new chunks fit; otherwise nothing is read (M9). The boolean reports whether the
+// startRead serves t.offer if all new chunks fit; otherwise nothing is read (M9). The bool result reports whether the
 // offer has been answered or the read has begun; if not, the Shortfall says what the offer is short of.
 func (t *Target) startRead(
 	e *flow.Env, peerLink effects.Link, from flow.Sender,

@@ -194,8 +194,8 @@ func (r *Row) SendRequest(e *flow.Env, body []byte, carries []effects.Page, repl
 // request.
 func (r *Row) CloseLane(e *flow.Env, lane link.Lane) { e.Links.CloseLane(&e.Env, r.Peer, lane, r.Conn) }
 
-// DeliverOutcome delivers the put's one outcome. If held is set, something still touches the put's memory, and Return
-// follows later.
+// DeliverOutcome delivers the put's one outcome. If held is set, something still touches the put's memory, and the
+// effect Return follows later.
 func (r *Row) DeliverOutcome(e *flow.Env, code effects.Code, held bool, stage effects.Stage) {
 	out := effects.Deliver{Code: code, Held: held}
 	if code == effects.OK {

@@ -107,7 +107,7 @@ func (p *Producer) addBatch(e *flow.Env, t effects.Ticket, x *Finished) (effects
 
 func (p *Producer) batchName(h table.Handle) *requestName { return &p.batches.Get(h).name }
 
-// renewBatch extends the lease of a batch, up to LeaseMax in total. It never shortens the lease.
+// renewBatch extends the lease of a batch, up to the longest lease in total. It never shortens the lease.
 func (p *Producer) renewBatch(e *flow.Env, h table.Handle, b *batch) {
 	if b.isClosing {
 		return

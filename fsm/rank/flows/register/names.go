@@ -65,7 +65,7 @@ func (x *nameIndex) removeRow(e *flow.Env, n *requestName, h table.Handle) {
 	x.bases.Remove(e.Store.HashKey(n.baseName()), h)
 }
 
-// findRows appends the rows with names like n. The function of returns the name of a row.
+// findRows appends the rows with names like n. The function nameFor returns the name of a row.
 func (x *nameIndex) findRows(e *flow.Env, n *requestName, nameFor func(table.Handle) *requestName, into []table.Handle) []table.Handle {
 	if len(n.transfer) > 0 {
 		for p := x.transfers.Find(e.Store.HashKey(n.transfer)); p.Found(); p = x.transfers.Next(p) {

@@ -117,8 +117,8 @@ func (p *Queue) FindCollector(v *env.Env) (c Collector) {
 }
 
 // NextHead returns the head of the class that has the turn, and advances the turn. NextHead returns zero if no request
-// of the class waits, or if another class collects. own reports that the turn belongs to this rank's engine. A round is
-// over when as many consecutive calls as there are classes returned nothing or a request that stays short.
+// of the class waits, or if another class collects. isEngine reports that the turn belongs to this rank's engine. A
+// round is over when as many consecutive calls as there are classes returned nothing or a request that stays short.
 func (p *Queue) NextHead(c Collector) (h table.Handle, isEngine bool) {
 	class := p.turn
 	p.turn = (p.turn + 1) % len(p.queues)

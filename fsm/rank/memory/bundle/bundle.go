@@ -248,7 +248,7 @@ func (b *Bundles) Begin(v *env.Env, s *store.Store, run *Run, operation, hash ui
 	*r = bundleRow{
 		run: runHandle, entry: s.BeginFill(hash, name), nameHash: hash, places: r.places[:0], openedBy: operation,
 		lossCount:     b.losses.CountFor(run.Class),
-		finalDeadline: v.Now.Add(b.cfg.BundleMost),
+		finalDeadline: v.Now.Add(b.cfg.BundleMaxTTL),
 	}
 	for layer := range b.cfg.Layers {
 		at, p := b.places.Add()

@@ -45,7 +45,7 @@ func newGathering() *gathering {
 		Classes: 3,
 	})
 	g.of = g.of.Recycle(bundle.Config{
-		Settings: bundle.Settings{Layers: layers, BundleTTL: effects.Second, BundleMost: 3 * effects.Second},
+		Settings: bundle.Settings{Layers: layers, BundleTTL: effects.Second, BundleMaxTTL: 3 * effects.Second},
 		Max:      bundles,
 	}, 3)
 	return g

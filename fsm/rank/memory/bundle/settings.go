@@ -18,10 +18,10 @@ type Settings struct {
 	WholeChunks bool
 	// BundlesMax is the limit of chunks that are being gathered at the same time. By default the limit is the number of
 	// chunks that the pool has pages for, and a peer's share of the pages bounds the peer's bundles as well.
-	BundlesMax uint32
-	byPages    bool
-	BundleTTL  effects.Duration // how long a bundle lasts without a further layer; default Lease
-	BundleMost effects.Duration // how long a bundle lasts in all; default 10 × BundleTTL
+	BundlesMax   uint32
+	byPages      bool
+	BundleTTL    effects.Duration // how long a bundle lasts without a further layer; default Lease
+	BundleMaxTTL effects.Duration // how long a bundle lasts in all; default 10 × BundleTTL
 }
 
 // Fill sets the defaults of fields that are zero.
@@ -30,7 +30,7 @@ func (s *Settings) Fill(lease effects.Duration, pages uint32) {
 		s.BundlesMax, s.byPages = max(1, pages/max(1, s.Layers)), true
 	}
 	kernel.SetDefault(&s.BundleTTL, lease)
-	kernel.SetDefault(&s.BundleMost, 10*s.BundleTTL)
+	kernel.SetDefault(&s.BundleMaxTTL, 10*s.BundleTTL)
 }
 
 // ByPages reports whether the limit of bundles is the number that the pool has pages for.

@@ -101,7 +101,7 @@ func (l *Landings) reclaimPages(v *env.Env, s *store.Store, x *Landing) {
 }
 
 // FindCommitted returns the landing that a peer commits, if the commit is to be believed: the writer says that all
-// writes are settled and the pages are whole. Otherwise the landing is nil. again reports that the same commit was
+// writes are settled and the pages are whole. Otherwise the landing is nil. repeated reports that the same commit was
 // accepted before, so that the reply must be the same (M6). A commit of a grant that has ended, is being revoked, or is
 // past CommitBy is refused, because the pages may belong to another grant by now. On a fenced plane every commit is
 // refused, because there the driver reports what has landed.

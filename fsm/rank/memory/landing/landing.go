@@ -209,7 +209,7 @@ func (l *Landings) CountOperations() int { return l.byOperation.Len() }
 // they were stored. The confirmation says Withdrawn if a page was not taken, because OK would claim that all pages were
 // taken. Pages of the grant that the push left out are revoked.
 //
-// keep says whether a request may still come for the chunks; only then are they claimed.
+// claim says whether a request may still come for the chunks; only then are they claimed.
 func (l *Landings) OnLanded(v *env.Env, s *store.Store, x *Landing, ev *effects.Landed, claim bool) {
 	code := effects.OK
 	if !ev.Complete {
@@ -283,7 +283,7 @@ func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint3
 }
 
 // LandPage makes one page readable, and reports whether the page was taken. LandPage returns false if the page is not
-// under the grant any more, or if the bundle of the layer has ended. keep says whether the chunk is claimed for its
+// under the grant any more, or if the bundle of the layer has ended. claim says whether the chunk is claimed for its
 // request.
 //
 // Invariant: the page's grant becomes a reference in one step, so the page is never free in between, and never readable

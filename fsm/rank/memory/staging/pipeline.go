@@ -88,7 +88,7 @@ func (p *Pipeline) MaxStagedPages() uint32 { return p.stagedPagesMax }
 // CountUnfinished returns the number of fetches for which a drain still waits.
 func (p *Pipeline) CountUnfinished() int { return p.fetches.Len() }
 
-// BeginDrain makes Open refuse new fetches.
+// BeginDrain makes OpenFetch refuse new fetches.
 func (p *Pipeline) BeginDrain() { p.draining = true }
 
 // DrainAt ends the fetch at a slot if the fetch has no staging page yet, and reports whether there is such a slot.

@@ -175,8 +175,8 @@ func (s *Store) expireClaims(h Entry, v *env.Env) (expired uint32) {
 	return expired
 }
 
-// ClaimAt returns the request of the claim at a slot. is reports whether there is a claim; more reports whether a sweep
-// of the slots has to go on.
+// ClaimAt returns the request of the claim at a slot. exists reports whether there is a claim; more reports whether a
+// sweep of the slots has to go on.
 func (s *Store) ClaimAt(slot int32) (request uint64, exists, more bool) {
 	if c := s.claims.At(slot); c != 0 {
 		return s.claims.Get(c).request, true, true

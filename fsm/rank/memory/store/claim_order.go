@@ -46,8 +46,8 @@ func (s *Store) unlinkClaim(c table.Handle) {
 	}
 }
 
-// setClaimDeadline sets the deadline to the expiry of the oldest claim. Each function that changes the line calls watch
-// when it is done.
+// setClaimDeadline sets the deadline to the expiry of the oldest claim. Each function that changes claimOrder calls
+// setClaimDeadline when it is done.
 func (s *Store) setClaimDeadline(v *env.Env) {
 	l := &s.claimOrder
 	if l.timedClaim == l.oldest && (l.oldest == 0) == (l.timer == 0) {

@@ -71,8 +71,8 @@ func (x *Owner) MayBeRead() bool { return x.grant != 0 }
 // which the lease began.
 func (x *Owner) Terms() (grant uint64, began int64) { return uint64(x.grant), int64(x.began) }
 
-// GrantPages begins the lease. The caller must call Grant before the first message that names the lease is sent, so
-// that a done message from the reader, however early, finds a lease to end. ref receives the lease's timer and the
+// GrantPages begins the lease. The caller must call GrantPages before the first message that names the lease is sent,
+// so that a done message from the reader, however early, finds a lease to end. ref receives the lease's timer and the
 // confirmation of a revocation.
 func (x *Owner) GrantPages(v *env.Env, pages []effects.Page, to Reader, ttl effects.Duration, ref kernel.Ref) {
 	*x = Owner{
@@ -177,7 +177,7 @@ const (
 )
 
 // Extend restarts the full time of a lease from now on, unless the total since the lease began would exceed the longest
-// lifetime (most). The owner counts the new time from now. The reader counts the new time from before its request was
+// lifetime (limit). The owner counts the new time from now. The reader counts the new time from before its request was
 // sent, which is earlier, so that the reader's time ends first (rule M4).
 func (x *Owner) Extend(v *env.Env, ttl, limit effects.Duration, ref kernel.Ref) ExtendOutcome {
 	switch {

@@ -109,7 +109,7 @@ func (b *Breakers) HasTrial(w PeerAddr) bool {
 
 // AllowRequest reports whether a request may be sent to an address, which is the case unless the breaker is open. If
 // the address has a breaker, this request is the trial, and the breaker stays open for further requests for as long as
-// the trial may take (timeout).
+// the trial may take (trialTime).
 func (b *Breakers) AllowRequest(now effects.Time, w PeerAddr, trialTime effects.Duration) bool {
 	if b.IsOpen(now, w, 0) {
 		return false
@@ -131,7 +131,7 @@ func (b *Breakers) Close(w PeerAddr) {
 }
 
 // CloseTrial removes the breaker of an address after the reply to a trial. If the reply says that the receiver is full
-// again, the caller opens the breaker again with Open.
+// again, the caller opens the breaker again with Trip.
 func (b *Breakers) CloseTrial(now effects.Time, w PeerAddr) {
 	if b.slab.Len() == 0 {
 		return
@@ -153,7 +153,7 @@ func (b *Breakers) OpenReason(w PeerAddr) effects.Why {
 // CountOpenings returns how often a breaker has opened.
 func (b *Breakers) CountOpenings() uint64 { return b.openings }
 
-// Trip opens the breaker of an address for puts of at least the given number of chunks. Open reports false if breakers
+// Trip opens the breaker of an address for puts of at least the given number of chunks. Trip reports false if breakers
 // are disabled. If it reports true, the caller ends the puts that wait for the address. The argument trial says that a
 // trial follows, which is needed where a lane carries several requests at a time; a lane with one request in flight has
 // the same effect without a trial.

@@ -105,14 +105,14 @@ func (l *Links) OnInboundLost(v *env.Env, peer effects.Incarnation, silent bool)
 }
 
 // replaceTime returns the time by which inbound peers are compared when one must be replaced; the earliest is replaced
-// first. A peer that has used the name that it was given counts as seen later by Config.SpokeFor.
+// first. A peer that has used the name that it was given counts as seen later by Config.ProvenPeerBonus.
 //
 // The reason is that any host can send hellos under one name after another without reading the replies. Peers that have
-// only sent a hello replace each other first, before they replace peers that use the link. SpokeFor is bounded, so that
+// only sent a hello replace each other first, before they replace peers that use the link. ProvenPeerBonus is bounded, so that
 // former incarnations of peers make room for present ones that have only sent a hello.
 func (i *inboundView) replaceTime(g *Incarnation) effects.Time {
 	if g.usedName {
-		return g.seenAt.Add(i.cfg.SpokeFor)
+		return g.seenAt.Add(i.cfg.ProvenPeerBonus)
 	}
 	return g.seenAt
 }
@@ -130,10 +130,10 @@ func (i *inboundView) findInbound(peer effects.Incarnation) table.Handle {
 	return 0
 }
 
-// admitPeer returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admit
-// replaces the peer for which stays returns the earliest time. The replaced peer must have no pages here, and nothing
-// may be kept for it, because two inbound peers in the same class would wait for each other. admitPeer returns zero if
-// no peer can be replaced.
+// admitPeer returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admitPeer
+// replaces the peer for which replaceTime returns the earliest time. The replaced peer must have no pages here, and
+// nothing may be kept for it, because two inbound peers in the same class would wait for each other. admitPeer returns
+// zero if no peer can be replaced.
 func (i *inboundView) admitPeer(peer effects.Incarnation, classRows []uint32) table.Handle {
 	if h := i.findInbound(peer); h != 0 {
 		i.markPresent(h)

@@ -11,15 +11,15 @@
 //
 //   - A request that was sent to one incarnation is never answered by another (rules M2 and M6 in docs/safety.md).
 //   - A link that is ready leads to the incarnation that completed the handshake.
-//   - A peer stays in the table as long as a caller wants it (Want).
+//   - A peer stays in the table as long as a caller wants it (AcquirePeer).
 //   - An inbound peer for which the rank keeps something is not replaced by another inbound peer.
 //
-// Example: a sender has a put for a new receiver and calls Want. The state of the Outbound becomes Opening while the
-// init connection is opened, Greeting after the hello was sent, Importing while the data plane connects, Listing while
-// the receiver is asked for buffers, and then Ready. NextChanged now returns the peer, and the flow calls AcquireLane
-// to get a connection for an allocation request. Later the receiver restarts and the data plane reports the lost link.
-// The link fails, the state becomes Backoff, and a timer starts the next handshake, which finds another incarnation of
-// the receiver. A completion of the first attempt that arrives now is stale and is ignored.
+// Example: a sender has a put for a new receiver and calls AcquirePeer. The state of the Outbound becomes Opening while
+// the init connection is opened, Greeting after the hello was sent, Importing while the data plane connects, Listing
+// while the receiver is asked for buffers, and then Ready. NextChanged now returns the peer, and the flow calls
+// AcquireLane to get a connection for an allocation request. Later the receiver restarts and the data plane reports the
+// lost link. The link fails, the state becomes Backoff, and a timer starts the next handshake, which finds another
+// incarnation of the receiver. A completion of the first attempt that arrives now is stale and is ignored.
 package link
 
 import (
@@ -70,9 +70,9 @@ type Config struct {
 	InboundTTL   effects.Duration // an inbound peer that was silent for longer keeps no pages from the rest
 	LeftoversMax uint32           // with more completions of former attempts than this, no new attempt begins
 	// Number of peers without extensions at a time, each with a fairness class of its own.
-	PlainsMax uint32
-	SpokeFor  effects.Duration // how much longer an inbound peer keeps its row once it has used its name
-	Wire      protocol.Limits
+	PlainsMax       uint32
+	ProvenPeerBonus effects.Duration // how much longer an inbound peer keeps its row once it has used its name
+	Wire            protocol.Limits
 }
 
 // Links holds the outbound peers, the inbound peers, and the table with the incarnations of both. The methods of Links

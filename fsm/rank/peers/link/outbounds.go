@@ -61,8 +61,8 @@ func (l *Links) CountOutbound() int { return l.out.peers.Len() }
 // Outbound returns the state of an outbound peer. The result is valid during the current call and must not be stored.
 func (l *Links) Outbound(h table.Handle) *Outbound { return l.out.peers.Get(h) }
 
-// AcquirePeer returns the peer with an address for one more put. Want inserts the peer if it is new and starts a
-// handshake if the peer is Idle. Want returns zero if the table is full of peers that are in use.
+// AcquirePeer returns the peer with an address for one more put. AcquirePeer inserts the peer if it is new and starts a
+// handshake if the peer is Idle. AcquirePeer returns zero if the table is full of peers that are in use.
 func (l *Links) AcquirePeer(v *env.Env, addr PeerAddr) table.Handle {
 	o := &l.out
 	hash := o.hashAddr(addr)
@@ -105,7 +105,7 @@ func (l *Links) HelloIDs(addr PeerAddr) (self, peer effects.Incarnation) {
 	return self, peer
 }
 
-// ReleasePeer takes back one Want. The link stays up for the next put.
+// ReleasePeer takes back one AcquirePeer. The link stays up for the next put.
 func (l *Links) ReleasePeer(h table.Handle) { l.out.peers.Get(h).users-- }
 
 func (o *outbounds) hashAddr(addr PeerAddr) uint64 {

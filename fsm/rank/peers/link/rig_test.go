@@ -60,7 +60,7 @@ func config(key identity.Key) Config {
 		Buffer: protocol.UUID{7, key[0]}, Key: key, PlaneNames: [][]byte{[]byte("shm"), []byte("tcp")},
 		PlaneBlobs: [][]byte{[]byte("s"), []byte("t")}, ReplyTimeout: replyTimeout, BackoffMin: backoffMin,
 		BackoffMax: backoffMax, Directions: 1, Wire: protocol.DefaultLimits(), LeftoversMax: leftoversMax,
-		PlainsMax: 16, SpokeFor: spokeFor,
+		PlainsMax: 16, ProvenPeerBonus: spokeFor,
 	}
 }
 

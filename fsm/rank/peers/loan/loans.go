@@ -7,21 +7,22 @@
 //
 // A caller may rely on the following:
 //
-//   - The pin, the grant and the lease begin in the same step and end in the same step.
+//   - Without an arena, the pin, the grant and the lease begin in the same step and end in the same step.
 //   - A retry of an operation gets the loan that the operation already has.
 //   - No fairness class has more loans, or more pages under loans, than its share.
 //
-// Instead of leasing a prefix, a flow can keep its pages for a transfer of this node to the peer (HoldPrefix, Release).
+// Instead of leasing a prefix, a flow can keep its pages for a transfer of this node to the peer (HoldPrefix,
+// ReleasePrefix).
 //
 // With an arena the chunks are copied first. The chunks are pinned until the copy has settled, and then only the copies
 // are leased (copies.go).
 //
 // Example: a peer asks which chunks of a prompt this node has. FindPrefix finds that the first three are ready, and
 // CanLend reports that the peer's class may have another loan. LendPrefix pins the three chunks and grants the pages to
-// the peer until the lease ends. The reply is lost and the peer repeats the request: Find returns the same loan, and
-// the reply states the remaining time. After reading the pages the peer sends a done message. On a leased plane
-// HandleDone ends the loan at once. On a fenced plane HandleDone requests a revocation, and the loan ends when Revoked
-// receives the confirmation.
+// the peer until the lease ends. The reply is lost and the peer repeats the request: FindLoan returns the same loan,
+// and the reply states the remaining time. After reading the pages the peer sends a done message. On a leased plane
+// HandleDone ends the loan at once. On a fenced plane HandleDone requests a revocation, and the loan ends when
+// OnRevoked receives the confirmation.
 package loan
 
 import (
@@ -38,7 +39,7 @@ type Config struct {
 	Owner    kernel.Owner     // the flow that owns the loans and receives their ends
 	Kind     uint8            // kind of the flow's Refs that belong to loans
 	LoansMax uint32           // limit of loans
-	PagesMax uint32           // limit of pages under loans
+	PagesMax uint32           // limit of pinned chunks of all loans
 	TTL      effects.Duration // duration of a lease
 	Leased   bool             // the plane is leased: the owner cannot observe what peers read
 	// Page size in bytes; shorter chunks are not leased, because peers cannot be told their length; 0: all chunks are
@@ -53,7 +54,7 @@ type Loans struct {
 	rows        table.Slab[Loan]
 	byOperation table.Index // by peer and operation
 	counts      table.Share // loans of each class
-	pages       table.Share // pages under loans of each class
+	pages       table.Share // pinned chunks of each class
 	arena       table.Share // arena pages of each class
 	losses      kernel.Losses
 
@@ -78,7 +79,8 @@ type Loan struct {
 	lease lease.Owner
 	hash  uint64       // hash of peer and operation, as in byOperation
 	until effects.Time // when the lease ends
-	// The class's loss count when the loan began; an older loan than the last loss is condemned.
+	// The class's loss count when the loan began. If the count has changed since, the link of the peer was lost, and
+	// the loan is condemned.
 	lossCount kernel.LossCount
 	entries   []store.Entry  // the pinned chunks
 	pages     []effects.Page // the pages that are leased, or kept for a transfer
@@ -91,7 +93,7 @@ type Request struct {
 	Reader    lease.Reader
 	Class     int    // fairness class of the peer
 	Operation uint64 // the peer's operation id, the same in a retry
-	KeysHash  uint64 // number of the list of keys that was requested (HashKeys)
+	KeysHash  uint64 // hash of the list of requested keys (HashKeys)
 	// Row of the transfer of this node for which the pages are kept; zero: the pages are leased.
 	Row table.Handle
 }
@@ -111,10 +113,12 @@ func (x *Loan) GrantID() uint64 {
 // TimeLeft returns the remaining time of the lease.
 func (x *Loan) TimeLeft(now effects.Time) effects.Duration { return x.until.Sub(now) }
 
-// CountReply records that another reply names the loan.
+// CountReply records that another reply names the loan. If several replies name the loan, a done message is a proof
+// only if the peer keeps to leases (lease.Owner.EndByDone).
 func (x *Loan) CountReply() { x.lease.CountMessage() }
 
-// HashKeys returns a number for a list of keys, by which a retry of an operation is recognized.
+// HashKeys returns a hash of a list of keys, by which a request with other keys is not taken for a retry of an
+// operation.
 func HashKeys(s *store.Store, keys [][]byte) uint64 {
 	n := uint64(len(keys))
 	for _, key := range keys {
@@ -165,7 +169,7 @@ func (l *Loans) LendPrefix(v *env.Env, s *store.Store, request Request) *Loan {
 }
 
 // HoldPrefix pins the prefix that FindPrefix found, and holds the pages with in-flight references, for a transfer of
-// this node to a peer. Release ends this. The caller has checked CanLend, and must not store the returned pages.
+// this node to a peer. ReleasePrefix ends this. The caller has checked CanLend, and must not store the returned pages.
 func (l *Loans) HoldPrefix(v *env.Env, s *store.Store, request Request) (table.Handle, []effects.Page) {
 	h := l.addLoan(v, s, request)
 	pages := l.rows.Get(h).pages
@@ -195,12 +199,12 @@ func (l *Loans) addLoan(v *env.Env, s *store.Store, request Request) table.Handl
 	l.counts.Acquire(x.Class)
 	l.pages.Add(x.Class, len(x.pages))
 	for _, entry := range x.entries {
-		s.PinEntry(entry, 0, v) // request 0: the pin ends no request's claim
+		s.PinEntry(entry, 0, v) // request 0: the pin is not a request's, so it ends no claim
 	}
 	return h
 }
 
-// removeLoan removes a loan and unpins the chunks. Nobody reads under the loan any more.
+// removeLoan removes a loan and unpins the chunks. The caller knows that nothing reads under the loan any more (M1).
 func (l *Loans) removeLoan(v *env.Env, s *store.Store, h table.Handle) {
 	x := l.rows.Get(h)
 	v.Work.SpendRows(len(x.entries))
@@ -237,13 +241,13 @@ func (l *Loans) FindLoan(s *store.Store, peer effects.Incarnation, operation uin
 	return nil
 }
 
-// IsInForce reports whether a loan may be named in another reply: the lease is in force, the peer was not lost, and the
-// time is not over.
+// IsInForce reports whether a loan may be named in another reply: the lease is in force, the link of the peer was not
+// lost since the loan began, and the time is not over.
 func (l *Loans) IsInForce(v *env.Env, x *Loan) bool {
 	return x.lease.IsInForce() && !l.isCondemned(x) && v.Now < x.until
 }
 
-// CountPins returns the number of pins for loans. A page counts once for each loan. Out is for inspection only.
+// CountPins returns the number of pins for loans. A page counts once for each loan. CountPins is for inspection only.
 func (l *Loans) CountPins() int { return l.pages.Total() }
 
 // Len returns the number of loans.

@@ -137,11 +137,11 @@ func (x *Requests) RecordBatch(v *env.Env, class int, request, operation uint64,
 //   - The message belongs to an earlier attempt than the newest attempt that is known under the same name.
 //   - The message does not come from the sender of the request, and the request is in progress with a sender that is
 //     present, or an end of the request is remembered.
-//   - The request is unknown and the class has no room for it (add).
+//   - The request is unknown and the class has no room for it (addRow).
 //
-// The argument name gives the class of the peer that the message states as the sender. The argument class is equal to
-// name if that is proven, and 0 otherwise. A message is compared with earlier messages under the same name whether or
-// not the name is proven, because only the stated sender can lose by that.
+// The argument statedClass is the class of the peer that the message states as the sender. The argument class is equal
+// to statedClass if that is proven, and 0 otherwise. A message is compared with earlier messages under the same name
+// whether or not the name is proven, because only the stated sender can lose by that.
 //
 // Example: the link of a sender is cut, and the sender reports the end of its first attempt before the next handshake
 // is complete. The message arrives when chunks of the second attempt are here. The message ends nothing, although no

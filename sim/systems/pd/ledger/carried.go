@@ -95,7 +95,7 @@ func (or *queueOracle) verifyCarriedOnce(n *world.Node, w *pendingRequest) {
 	switch {
 	case !or.oracles().peerRows.isKnown(n, w.peer):
 		or.countVoid(checkCarriedOnce)
-	case x.number == w.operation && now <= x.takenAt.Add(min(cfg.ClaimTTL, cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second))):
+	case x.number == w.operation && now <= x.takenAt.Add(min(cfg.ClaimTTL, cmp.Or(cfg.Tuning.ProvenPeerBonus, 60*effects.Second))):
 		or.fail(checkCarriedOnce, "node %d stores the chunks of request %d again, whose operation was stored %v before", n.AsSubject(),
 			oracle.Message(w.request), now.Sub(x.takenAt))
 	default:

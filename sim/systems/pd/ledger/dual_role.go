@@ -175,7 +175,7 @@ func (or *dualRoleOracle) findServableReserve(n *world.Node, s *rank.Stats) (t e
 // pages are in use until there is proof that the peers no longer write.
 func (or *dualRoleOracle) hasPeerWrites(n *world.Node) bool {
 	for _, g := range n.Grants {
-		if len(g.SharedKeys) > 0 && isWritable(n.Pool, g) {
+		if g.IsRequestedByOwner() && isWritable(n.Pool, g) {
 			return true
 		}
 	}

@@ -157,7 +157,7 @@ func (or *enginePageOracle) verifyTransfer(n *world.Node, t *world.Transfer, e *
 			oracle.Link(t.Link.ID))
 		return
 	}
-	or.oracles().leaseTimes.verifyWriteLease(n, t)
+	or.oracles().leaseTimes.verifyTransferLease(n, t)
 	if t.Read {
 		or.oracles().queue.beginRead(n, t)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A lease has two ends. The owner's end counts on the owner's clock from the grant. The holder's end counts on the
+// A lease ends at two times. The owner's end counts on the owner's clock from the grant. The holder's end counts on the
 // holder's clock, from when the request left that the owner replied to. The holder's end must come first, whatever
 // clocks and messages do (rule M4, S24).
 
@@ -30,14 +30,15 @@ func (*leaseTimeOracle) subscribe(l *oracle.Subscriptions[leaseTimeOracle]) {
 }
 
 // recordBelief records what the reply to a request lets the lease holder assume: how long the grant lasts from now on.
+// Only nodes are lease holders.
 func (or *leaseTimeOracle) recordBelief(n *world.Node, r *world.Request, g *world.Grant) {
-	if r.Conn != nil {
+	if r.IsFromNode() {
 		g.HolderExpiresAt = max(g.HolderExpiresAt, r.SentAt.Add(max(0, g.ExpiresAt.Sub(or.w.ReadClock(n)))))
 	}
 }
 
-// verifyWriteLease checks the NotAfter of a Transfer when the machine emits the Transfer.
-func (or *leaseTimeOracle) verifyWriteLease(n *world.Node, t *world.Transfer) {
+// verifyTransferLease checks the NotAfter of a Transfer, a write or a read, when the machine emits the Transfer.
+func (or *leaseTimeOracle) verifyTransferLease(n *world.Node, t *world.Transfer) {
 	if t.Read {
 		or.verifyReadLease(n, t)
 		return
@@ -46,7 +47,7 @@ func (or *leaseTimeOracle) verifyWriteLease(n *world.Node, t *world.Transfer) {
 	if !or.w.Conditions.Leased || !t.Remote.IsAlive() || g == nil || !pd.IsNameOf(n, g.Peer) {
 		return
 	}
-	if or.countJudged(checkWriteLease); len(g.SharedKeys) > 0 { // The owner gave the lease without a request, by the owner's clock.
+	if or.countJudged(checkWriteLease); g.IsRequestedByOwner() { // The lease follows the owner's clock, and no reply of the owner carried it.
 		if late := n.InstantOf(t.NotAfter) - t.Remote.Node.InstantOf(g.ExpiresAt); late > 0 {
 			or.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of their grant by the "+
 				"clock "+
@@ -60,8 +61,9 @@ func (or *leaseTimeOracle) verifyWriteLease(n *world.Node, t *world.Transfer) {
 	}
 }
 
-// verifySubmission checks, when an access leaves the node, that the access is still allowed: by the node's own clock,
-// whatever the driver has checked, and by the clock of the owner of the pages, which only the ledger can see.
+// verifySubmission checks, when an access leaves the node, that the access is still allowed by the node's own clock,
+// whatever the driver has checked. On leased planes it also checks the clock of the owner of the pages, which only the
+// ledger can see.
 func (or *leaseTimeOracle) verifySubmission(n *world.Node, t *world.Transfer) {
 	or.countJudged(checkSubmit)
 	if now := or.w.ReadClock(n); now > t.NotAfter {

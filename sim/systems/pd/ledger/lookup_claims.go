@@ -25,7 +25,7 @@ type landedChunk struct {
 func (or *lookupOracle) recordClaims(n *world.Node, ev *effects.Landed) {
 	state, g := or.stateOf(n), n.Grants[ev.Grant]
 	state.landedChunks, state.delivered = state.landedChunks[:0], false
-	if g == nil || len(g.SharedKeys) == 0 {
+	if g == nil || !g.IsRequestedByOwner() {
 		return
 	}
 	more := 0

@@ -89,7 +89,7 @@ func (or *lookupOracle) verifyPush(n *world.Node, t *world.Transfer) bool {
 		}
 		return true
 	}
-	if t.Read || g == nil || len(g.SharedKeys) == 0 || !n.LendsChunks {
+	if t.Read || g == nil || !g.IsRequestedByOwner() || !n.LendsChunks {
 		return false
 	}
 	or.countJudged(checkPushContent, checkPushShare)
@@ -110,7 +110,7 @@ func (or *lookupOracle) verifyPush(n *world.Node, t *world.Transfer) bool {
 		if x.Local != n.Pool || x.Read || !x.LocalInUse || x == t {
 			continue
 		}
-		if y := x.Remote.Node.Grants[x.Grant]; y != nil && len(y.SharedKeys) > 0 {
+		if y := x.Remote.Node.Grants[x.Grant]; y != nil && y.IsRequestedByOwner() {
 			if total++; y.Peer == g.Peer {
 				ofPeer++
 			}

@@ -4,7 +4,7 @@
 //
 // The package exports [Ledger], which package sim adds to the oracles of a run. The oracles subscribe to the events of
 // packages world and pd (the two files happenings.go), such as "a grant is made" or "a store lands on a page", and to
-// the events of [truth]. An oracle never changes a run, and never relies on what a state machine claims: the oracle
+// the events of [runFacts]. An oracle never changes a run, and never relies on what a state machine claims: the oracle
 // compares what the machine emits with what the drivers did. A broken promise ends the run with the name of the
 // property and a sentence about nodes, pages, grants and tickets.
 //
@@ -24,8 +24,8 @@ import (
 
 // Oracles holds the oracles of a run. The oracles look at what machines emit, at what drivers do for machines, and at
 // what is left at the end. Each oracle judges a single subject and keeps the records that this requires. Facts that
-// several oracles need are in [truth]. The facts come from drivers and not from machines, except for the few queries to
-// a machine in machine.go of package pd. Each check names a property of docs/safety.md. The files happenings.go of
+// several oracles need are in [runFacts]. The facts come from drivers and not from machines, except for the few queries
+// to a machine in machine.go of package pd. Each check names a property of docs/safety.md. The files happenings.go of
 // packages world and pd define what is reported to the oracles, and when.
 type Oracles struct {
 	limits         limitOracle
@@ -202,7 +202,7 @@ func (j *oracleBase) nodeOf(c *oracle.Call) *world.Node { return j.w.Nodes[c.Nod
 // isRecountStep reports whether counts that are slow to compute are checked after this step of n. In the runs of an
 // explorer, which are short, the counts are checked after every step.
 func (j *oracleBase) isRecountStep(n *world.Node) bool {
-	return n.StepCount%recountInterval == 1 || j.w.Seed >= draw.HighestSeed
+	return n.StepCount%recountInterval == 1 || draw.IsFixed(j.w.Seed)
 }
 
 // countJudged records in the run's coverage that each of the checks had something to judge. The check then either holds

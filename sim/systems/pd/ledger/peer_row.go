@@ -115,7 +115,7 @@ func (or *peerRowOracle) mustHaveRow(n *world.Node, c *peerRow, age effects.Dura
 		}
 	}
 	return c.wasServed && !c.linkLost && otherPeers+1 < int(cmp.Or(cfg.PeersMax, 256)) &&
-		age < cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second)
+		age < cmp.Or(cfg.Tuning.ProvenPeerBonus, 60*effects.Second)
 }
 
 // isKnown reports whether n certainly still has a row for a peer that sent a request before.

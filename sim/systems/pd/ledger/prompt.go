@@ -115,7 +115,7 @@ func (or *promptOracle) recordHandshake(n *world.Node, channel effects.Channel, 
 		state.lostPeers = state.lostPeers[:0]
 		return
 	}
-	c := or.w.ConnOf(conn & (1<<32 - 1))
+	c := or.w.ConnOf(world.ClientConnID(conn))
 	for _, l := range or.w.Links {
 		if c != nil && l.From == c.Client && l.FromIncarnation == c.Incarnation && l.Target == n.Pool {
 			state.lostPeers = slices.DeleteFunc(state.lostPeers, func(peer effects.Incarnation) bool { return peer == l.ImporterName })

@@ -51,7 +51,7 @@ func (or *refusalOracle) copyMachine(n *world.Node, ev effects.Event) {
 	state.copied, state.refused = nil, false
 	x, ok := ev.(*effects.Command)
 	// A busy machine goes on with the rest of the work, in parts.
-	if !ok || or.w.Seed >= draw.HighestSeed || or.w.Script != nil || n.Busy {
+	if !ok || draw.IsFixed(or.w.Seed) || or.w.Script != nil || n.Busy {
 		return
 	}
 	c := &or.w.Commands[x.Ticket-1]

@@ -80,7 +80,7 @@ func (x *renewTry) wasTriedSince(w *world.World, instant int64) bool {
 // verifyDue checks that the node has requested a renewal of each deferred offer once half of the offer's term is over.
 // An earlier request may have gone without a reply for long, or have failed just before.
 func (or *renewOracle) verifyDue(n *world.Node) {
-	if n.Busy || n.Draining || or.w.Seed >= draw.HighestSeed {
+	if n.Busy || n.Draining || draw.IsFixed(or.w.Seed) {
 		return
 	}
 	cfg := &pd.InfoOf(n).Cfg

@@ -31,14 +31,14 @@ type runFacts struct {
 	stats        rank.Stats `snap:"scratch"` // the counts of the machine that has just made a step
 }
 
-// The events that truth reports to the oracles.
+// The events that runFacts reports to the oracles.
 type (
 	// stepCounted reports that a machine has made a step. The oracles compare the machine's counts with what drivers
 	// saw. The field held is the number of pages that were in use before any oracle handled the step.
 	//
 	// A promise that holds "at once" is checked when the machine has no more work for that instant. A machine may split
 	// a large piece of work into steps, with an immediate deadline (n.Busy). Package world checks that the work ends
-	// (busyMax).
+	// (busyStepsMax).
 	stepCounted struct {
 		node  *world.Node
 		stats *rank.Stats

@@ -82,7 +82,7 @@ func (or *stuckOracle) flightOf(x *world.Link) *linkFlight {
 
 // recordBatch records a batch when the batch is submitted to the hardware.
 func (or *stuckOracle) recordBatch(n *world.Node, x *world.Link, t *world.Transfer) {
-	if or.w.Seed >= draw.HighestSeed {
+	if draw.IsFixed(or.w.Seed) {
 		return
 	}
 	h := or.flightOf(x)
