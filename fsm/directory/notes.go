@@ -18,7 +18,7 @@ const (
 	WorkerWanted                           // operations are missing of a worker that reports to another directory
 	LogDown                                // the log that directories share does not reply
 	LogUp                                  // the shared log replies again
-	LogTruncated                           // entries of another directory are missing in the shared log: trimmed before this directory read them, or never appended
+	LogTruncated                           // entries of another directory are missing in the shared log: trimmed, or never appended
 	WorkerDisconnected                     // a worker had no connection for too long, and reported nothing
 	// WorkerDisplaced: a worker without a connection was dropped, because another worker needed the room.
 	WorkerDisplaced
