@@ -5,21 +5,23 @@ type NoteKind uint8
 
 // The events.
 const (
-	WorkerJoined       NoteKind = iota + 1 // a worker registered
-	WorkerRenewed                          // a known worker registered again: all records of the worker are dropped
-	WorkerMet                              // a heartbeat arrived from an unknown worker
-	WorkerLeft                             // a worker deregistered
-	WorkerSilent                           // nothing was heard from a worker for too long
-	OperationsLost                         // operations of a location are missing, or belong to an earlier incarnation
-	SyncBegan                              // a full sync of a location began
-	SyncCompleted                          // a full sync of a location was completed
-	SyncGivenUp                            // a full sync made no progress
-	ChunksLeftOut                          // chunks of a location are not recorded, because a limit was reached
-	WorkerWanted                           // operations are missing of a worker that reports to another directory
-	LogDown                                // the log that directories share does not reply
-	LogUp                                  // the shared log replies again
-	LogTruncated                           // entries of another directory are missing in the shared log: trimmed before this directory read them, or never appended
-	WorkerDisconnected                     // a worker had no connection for too long, and reported nothing
+	WorkerJoined   NoteKind = iota + 1 // a worker registered
+	WorkerRenewed                      // a known worker registered again: all records of the worker are dropped
+	WorkerMet                          // a heartbeat arrived from an unknown worker
+	WorkerLeft                         // a worker deregistered
+	WorkerSilent                       // nothing was heard from a worker for too long
+	OperationsLost                     // operations of a location are missing, or belong to an earlier incarnation
+	SyncBegan                          // a full sync of a location began
+	SyncCompleted                      // a full sync of a location was completed
+	SyncGivenUp                        // a full sync made no progress
+	ChunksLeftOut                      // chunks of a location are not recorded, because a limit was reached
+	WorkerWanted                       // operations are missing of a worker that reports to another directory
+	LogDown                            // the log that directories share does not reply
+	LogUp                              // the shared log replies again
+	// LogTruncated: entries of another directory are missing in the shared log, because they were trimmed before this
+	// directory read them, or were never appended.
+	LogTruncated
+	WorkerDisconnected // a worker had no connection for too long, and reported nothing
 	// WorkerDisplaced: a worker without a connection was dropped, because another worker needed the room.
 	WorkerDisplaced
 	RecordsFaded // records of a location from before a gap were dropped

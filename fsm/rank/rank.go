@@ -9,7 +9,7 @@
 // come. Example, for a rank that pushes a chunk to a decode node:
 //
 //	Command{Reserve}        -> Deliver with the pages; the engine fills them
-//	Command{Put}            -> Open: the rank connects to the peer, then shakes hands and makes the peer's pool known to the data plane (Import)
+//	Command{Put}            -> Open: the rank connects to the peer, shakes hands, and has the data plane import its pool
 //	Imported                -> Send: an allocation request on the peer's alloc connection
 //	Replied                 -> Transfer into the pages that the reply grants
 //	TransferDone            -> on a leased plane Send: a commit message; on a fenced plane Deliver: the put's outcome

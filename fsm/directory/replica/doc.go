@@ -112,8 +112,8 @@ func (c *Config) Check() error {
 		return fmt.Errorf("replica: ReadEntries %d and Authors %d: give at least as many entries, or a "+
 			"directory that follows all of them may never keep up", c.ReadEntries, c.Authors)
 	case c.PollInterval <= 0 || c.RequestTimeout <= 0 || c.ReconnectDelay <= 0 || c.WantMin <= 0:
-		return fmt.Errorf("replica: PollInterval %v, RequestTimeout %v, ReconnectDelay %v and WantMin %v: give more than 0", c.PollInterval, c.RequestTimeout,
-			c.ReconnectDelay, c.WantMin)
+		return fmt.Errorf("replica: PollInterval %v, RequestTimeout %v, ReconnectDelay %v and WantMin %v: give more than 0",
+			c.PollInterval, c.RequestTimeout, c.ReconnectDelay, c.WantMin)
 	case c.WantMax < c.WantMin:
 		return fmt.Errorf("replica: WantMax %v: give at least WantMin, %v", c.WantMax, c.WantMin)
 	}

@@ -55,7 +55,7 @@ func (f *Requester) OnTimer(e *flow.Env, ref kernel.Ref) {
 	code := effects.Expired
 	if r.phase == getRequesting && e.Now.Sub(r.sentAt) >= f.cfg.LookupTimeout/slowReplyPart {
 		// The command's Patience is shorter than the timeout of a request, so the reply timer would not trip the breaker.
-		const reason, trial, minChunks = "", true, 0
+		reason, trial, minChunks := "", true, uint32(0)
 		f.breakers.Trip(e.Now, r.peerAddr, code, reason, trial, minChunks)
 	}
 	r.setReason(code, timeoutReason(r))
