@@ -33,7 +33,7 @@ import (
 type flowSet struct {
 	pushSource   push.Source // absent if Config.Pull
 	pullSource   pull.Source // absent unless Config.Pull
-	pushTarget   push.Target // unused unless the rank receives; so is pullTarget
+	pushTarget   push.Target // unused unless the rank receives; so are pullTarget and endTarget
 	pullTarget   pull.Target
 	recallSource recall.Source     // absent without Config.Recalls
 	recallTarget recall.Target     // absent without Config.Recalls
@@ -43,7 +43,7 @@ type flowSet struct {
 	consumer     register.Consumer // without peers unless the rank registers blocks; so is producer
 	producer     register.Producer
 	endSource    end.Source // absent unless the rank reports the ends of requests (reportsRequestEnds)
-	endTarget    end.Target // unused unless the rank receives
+	endTarget    end.Target
 }
 
 // flowSeeds holds the random numbers from which the flows derive their own.

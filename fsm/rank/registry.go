@@ -32,7 +32,7 @@ type messageRoute struct {
 	tag protocol.Tag
 }
 
-// registerFlow adds a flow to the lists. calls says that the flow is signaled when an outbound peer changed.
+// registerFlow adds a flow to the lists. signaledByPeers says that the flow is signaled when an outbound peer changed.
 func (r *Rank) registerFlow(owner kernel.Owner, signaledByPeers bool) {
 	g, f := &r.flows, r.flowOf(owner)
 	g.all = append(g.all, owner)

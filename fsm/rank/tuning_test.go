@@ -95,6 +95,7 @@ var untunedNumbers = map[string]string{
 	"rank Recycle 32":           "keeps a size within 32 bits",
 	"link Trip 2":               "doubles a time, up to its bound",
 	"p2p backoffFactorMax":      "bounds how long a peer is left alone, not work",
+	"p2p slowReplyPart":         "likewise",
 
 	"geometry positionMax":          "the form of a position",
 	"geometry RanksMax":             "what a peer can say; every walk is over what both said",
