@@ -9,7 +9,7 @@ import (
 )
 
 // Config is the configuration of a directory and of the messages. [Default] sets every field except Heartbeat and the
-// address and life of the log; without these no log is used.
+// address and incarnation of the log; without these no log is used.
 type Config struct {
 	Directory directory.Config
 	Wire      protocol.Limits

@@ -8,10 +8,10 @@ import "github.com/kvferry/kvferry/fsm/table"
 // the share of the class while the peer of another class is present. A peer that is alone may fill the pool.
 
 // landedClass names the class that a page landed for. A class is reassigned to another peer in the course of time, so
-// mine also names the assignment.
+// landedClass also names the assignment.
 type landedClass struct {
 	class      int32  // the class plus 1; 0: none
-	assignment uint32 // landed.lives of the class when the page landed
+	assignment uint32 // landedCounts.assignments of the class when the page landed
 }
 
 // landedCounts counts the pages that landed for each class.

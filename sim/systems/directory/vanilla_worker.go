@@ -91,7 +91,7 @@ var connChannels = [connKinds]effects.Channel{effects.ChannelDirectory, effects.
 
 func newVanillaWorker(w workerID, b custom.Boot) *vanillaWorker {
 	x := &vanillaWorker{
-		id: w, syncSeed: b.Seed, url: w.peerURL(b), unnumbered: draw.Hash(b.Plan.Seed, draw.Plan, 8, 5).ChancePermille(500),
+		id: w, syncSeed: b.Seed, url: w.peerURL(b), unnumbered: draw.Hash(b.Plan.Seed, draw.Plan, 8, 8).ChancePermille(500),
 		faultsEnd: effects.Duration(b.Plan.FaultsEnd), sendsNoHeartbeats: draw.Hash(b.Plan.Seed, draw.Plan, 8, 9).ChancePermille(500),
 	}
 	for i, ch := range connChannels {

@@ -25,12 +25,12 @@ type Settings struct {
 	// ReplyTimeout is the time limit for a peer's reply; default 5 s. ReplyTimeout must be longer than the peer's
 	// AllocTimeout.
 	ReplyTimeout effects.Duration
-	// Lease is the life of a write grant; default 30 s. A sender assumes this life if a receiver states none.
+	// Lease is the duration of a write grant; default 30 s. A sender assumes this duration if a receiver states none.
 	Lease effects.Duration
 	// LeaseGuard is the time before the end of a lease at which its holder stops starting accesses under it; default 1
 	// s.
 	LeaseGuard effects.Duration
-	// ReadLeaseMax bounds the life of an offer, renewals included, and how long a receiver believes that an offer
+	// ReadLeaseMax bounds the duration of an offer, renewals included, and how long a receiver believes that an offer
 	// stands.
 	ReadLeaseMax effects.Duration // default 10 × PullTTL
 	BackoffMin   effects.Duration // default 50 ms

@@ -216,7 +216,7 @@ const (
 	kindTransfer       // a read
 	timerGet           // the deadline of a get
 	timerReply         // the deadline of a reply
-	// A seek: its lookup at directories, its deadline, its ticket.
+	// A search: its lookup at directories, its deadline, its ticket.
 	kindSearch
 )
 

@@ -118,9 +118,9 @@ func (f *Requester) sendDone(e *flow.Env, h table.Handle, r *getRow) {
 	e.Timers.Set(&r.replyTimer, e.Now.Add(e.Cfg.ReplyTimeout), getRef(timerReply, h))
 }
 
-// onReplyOverdue handles the deadline of a reply. A get without a reply in time is a miss, and its row stays, because a
-// late reply may name a loan. When the deadline of a delivered get or of a done message is over, the connection is
-// closed, so that no reply can arrive.
+// onReplyOverdue handles the deadline of a reply. A get without a reply in time is a miss, and its request stays open,
+// because a late reply may name a loan. When the deadline of such a request or of a done message is over, the
+// connection is closed, so that no reply can arrive.
 func (f *Requester) onReplyOverdue(e *flow.Env, h table.Handle, r *getRow) {
 	e.Out.Mark(Marks.AnswerOverdue)
 	if r.phase == getRequesting && !r.delivered {
@@ -133,7 +133,8 @@ func (f *Requester) onReplyOverdue(e *flow.Env, h table.Handle, r *getRow) {
 	e.Links.CloseLane(&e.Env, r.peer, link.LaneAlloc, r.conn)
 }
 
-// deliverBeforeReply delivers the outcome of a get with a request in flight, and leaves the request open for a late reply.
+// deliverBeforeReply delivers the outcome of a get with a request in flight, and leaves the request open for a late
+// reply.
 func (f *Requester) deliverBeforeReply(e *flow.Env, h table.Handle, r *getRow, code effects.Code) {
 	f.deliverOutcome(e, r, code)
 	e.Timers.Set(&r.replyTimer, e.Now.Add(e.Cfg.ReplyTimeout), getRef(timerReply, h))

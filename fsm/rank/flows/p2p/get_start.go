@@ -43,7 +43,7 @@ func (f *Requester) timeoutOrDefault(requested effects.Duration) effects.Duratio
 	return cmp.Or(requested, f.cfg.BringTimeout)
 }
 
-// startGet starts a get, for an engine or for a seek. If it fails, nothing has changed.
+// startGet starts a get, for an engine or for a search. If it fails, nothing has changed.
 func (f *Requester) startGet(e *flow.Env, t effects.Ticket, search table.Handle, c *Bring, present uint32) (effects.Code,
 	*effects.Why) {
 	if f.gets.Full() {

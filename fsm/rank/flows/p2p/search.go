@@ -67,7 +67,7 @@ func (l *Searches) Len() int { return l.rows.Len() }
 // Lookups returns the lookups at directories.
 func (l *Searches) Lookups() *registrar.Lookups { return &l.lookups }
 
-// isSearch reports whether a Bring is a seek: it names no peer, and directories are configured.
+// isSearch reports whether a Bring is a search: it names no peer, and directories are configured.
 func (l *Searches) isSearch(c *Bring) bool { return c.From == (Peer{}) && l.lookups.HasDirectories() }
 
 // A candidate is a peer that may have the first chunks of a lookup.
@@ -90,7 +90,7 @@ func searchRef(h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerP2PRequester, Kind: kindSearch, Subject: h}
 }
 
-// startSearch starts a seek: it asks directories for the chunks that are missing here.
+// startSearch starts a search: it asks directories for the chunks that are missing here.
 func (l *Searches) startSearch(e *flow.Env, t effects.Ticket, c *Bring, present uint32, timeout effects.Duration, isLocate bool) (
 	effects.Code, *effects.Why) {
 	if l.rows.Full() {
@@ -132,7 +132,7 @@ func (l *Searches) ContinueWork(e *flow.Env, f *Requester) (left bool) {
 	return false
 }
 
-// handleDirectoryReply handles an answer of directories. An answer for an ended seek is ignored.
+// handleDirectoryReply handles an answer of directories. An answer for an ended search is ignored.
 func (l *Searches) handleDirectoryReply(e *flow.Env, a *registrar.LookupResult) {
 	s := l.rows.Get(a.Ref.Subject)
 	if s == nil {
@@ -182,7 +182,7 @@ func (l *Searches) startLocate(e *flow.Env, t effects.Ticket, c *Locate, timeout
 	}
 }
 
-// recordGetOutcome handles the outcome of a get that a seek began.
+// recordGetOutcome handles the outcome of a get that a search began.
 func (l *Searches) recordGetOutcome(h table.Handle, out *effects.Deliver, shareUsedUp bool) {
 	s := l.rows.Get(h)
 	s.activeGet, s.code, s.shareUsedUp = 0, out.Code, shareUsedUp
@@ -193,7 +193,7 @@ func (l *Searches) recordGetOutcome(h table.Handle, out *effects.Deliver, shareU
 }
 
 // continueSearch starts a get from the next holder that may have more than is present here, or delivers the outcome of
-// the seek.
+// the search.
 func (l *Searches) continueSearch(e *flow.Env, f *Requester, h table.Handle) {
 	s := l.rows.Get(h)
 	keys := l.listKeys(s)
@@ -253,7 +253,7 @@ func (l *Searches) startNextGet(e *flow.Env, f *Requester, h table.Handle, prese
 	return false
 }
 
-// listKeys returns the keys of a seek. The result is valid until the next call.
+// listKeys returns the keys of a search. The result is valid until the next call.
 func (l *Searches) listKeys(s *searchRow) [][]byte {
 	l.keys = l.keys[:0]
 	for i := range s.keyCount() {
@@ -262,7 +262,7 @@ func (l *Searches) listKeys(s *searchRow) [][]byte {
 	return l.keys
 }
 
-// finishSearch delivers the outcome of a seek and removes it.
+// finishSearch delivers the outcome of a search and removes it.
 func (l *Searches) finishSearch(e *flow.Env, h table.Handle, present uint32) {
 	s := l.rows.Get(h)
 	l.lookups.CancelLookup(&e.Env, s.directoryLookup)
@@ -288,8 +288,8 @@ func (l *Searches) finishSearch(e *flow.Env, h table.Handle, present uint32) {
 	l.rows.Remove(h)
 }
 
-// failSearch delivers the outcome of a seek for a reason of this node. If a get is in progress, the get is stopped, and
-// its outcome ends the seek.
+// failSearch delivers the outcome of a search for a reason of this node. If a get is in progress, the get is stopped, and
+// its outcome ends the search.
 func (l *Searches) failSearch(e *flow.Env, f *Requester, h table.Handle, code effects.Code) {
 	s := l.rows.Get(h)
 	if r := f.gets.Get(s.activeGet); r != nil {

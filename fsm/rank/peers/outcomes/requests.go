@@ -51,7 +51,7 @@ type row struct {
 	lossCount kernel.LossCount // loss count of class at the last update
 	// Class of the peer that is stated to be the sender, proven or not; 0: that peer is unknown here.
 	statedClass   int
-	reassignCount kernel.LossCount // lives count of the class in name at the last update
+	reassignCount kernel.LossCount // loss count of statedClass at the last update
 	operation     uint64           // newest operation that the sender named
 	key           []byte           // key of a chunk of the request; empty: no chunk arrived
 	ended         bool
