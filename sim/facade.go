@@ -150,5 +150,5 @@ type Conjunction = pd.Conjunction
 // Conjunctions returns all conjunctions, in the order of their numbers.
 func Conjunctions() []Conjunction { return pd.AllConjunctions() }
 
-// RequiredConjunctions returns the conjunctions that a campaign of some ten thousand seeds of the profile must meet.
+// RequiredConjunctions returns the conjunctions that a campaign of about ten thousand seeds of the profile must meet.
 func RequiredConjunctions(profile string) []Conjunction { return pd.RequiredConjunctions(profile) }

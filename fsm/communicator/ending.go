@@ -6,7 +6,11 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// loseLink gives the link up because the channel is gone or no epoch could be formed.
+// Three events end a link: the link is lost (loseLink: the channel or the target failed), the rank drops the link
+// (dropLink: event Drop), or the plane closes (closeLink: event Close). Each completes the open transfers, posts its
+// result to the rank's machine, and lets no further epoch follow (makeFinal).
+
+// loseLink ends the link because the channel is gone, no epoch could be formed, or there will be no proof for an epoch.
 func (l *Initiator) loseLink(now effects.Time, code effects.Code, out *Effects) {
 	if l.final {
 		return
@@ -20,7 +24,8 @@ func (l *Initiator) loseLink(now effects.Time, code effects.Code, out *Effects) 
 	l.makeFinal(effects.PeerLost, out)
 }
 
-// dropLink ends the link for the machine. Batches that the hardware still has are reported as Settled later.
+// dropLink ends the link because the rank dropped it, and posts PostDropped to the rank's machine. Batches that the
+// hardware still has are reported as Settled later.
 func (l *Initiator) dropLink(now effects.Time, out *Effects) {
 	if l.dropped {
 		return
@@ -38,10 +43,11 @@ func (l *Initiator) closeLink(now effects.Time, out *Effects) {
 	}
 	l.completeTransfers(now, effects.Closed, out)
 	l.makeFinal(effects.Closed, out)
-	l.endCode = effects.Closed
+	l.endCode = effects.Closed // makeFinal sets no code if the link was final already, and IsFinished needs Closed.
 }
 
-// makeFinal makes the current epoch the last one; what runs in it comes to its end first.
+// makeFinal lets no epoch follow the current one. An epoch in use is fenced at once, and an offer that is not answered
+// is given up. An epoch that is being formed or torn down is finished first.
 func (l *Initiator) makeFinal(code effects.Code, out *Effects) {
 	if l.final {
 		return
@@ -71,7 +77,8 @@ func (l *Initiator) onTick(now effects.Time, out *Effects) {
 	for ref, ok := l.timers.Pop(now); ok; ref, ok = l.timers.Pop(now) {
 		t := l.transfers.Get(ref.Subject)
 		t.timer = 0
-		// A transfer that submitted all its batches in time goes on; fence sets its timer again.
+		// A transfer that submitted all its batches in time goes on without a timer. fenceEpoch sets the timer again if
+		// a batch of the transfer is still in flight then.
 		if l.phase != phaseUp || t.sentBatches < t.batches {
 			l.completeTransfer(now, ref.Subject, effects.Expired, out)
 		}
@@ -91,6 +98,7 @@ func (l *Initiator) Deadline() (effects.Time, bool) {
 		sooner(l.answerDeadline)
 	case l.phase == phaseUp && len(l.inFlight) > 0:
 		sooner(l.progressDeadline)
+		// Invariant: graceDeadline is 0 when nothing is in flight.
 		if l.graceDeadline != 0 {
 			sooner(l.graceDeadline)
 		}
@@ -98,8 +106,9 @@ func (l *Initiator) Deadline() (effects.Time, bool) {
 	return at, ok
 }
 
-// ImportCode returns the code with which an import ends that a target refused. A code that an import may not end with,
-// which only a broken target sends, becomes Refused.
+// ImportCode returns the code with which an import ends that failed with the given code. A code that an import may not
+// end with becomes Refused. Only a broken target sends such a code. If the channel ends before the import has, the code
+// is PeerLost, which becomes Refused, too.
 func ImportCode(code effects.Code) effects.Code {
 	allowed := [...]effects.Code{
 		effects.Unreachable, effects.Stale, effects.Malformed, effects.TooMany, effects.Faulted, effects.Unsupported,

@@ -8,20 +8,23 @@ import (
 
 // A consumer is one incarnation of an engine that registers with this node, as identified by its registrations.
 type consumer struct {
-	engine           string
-	sideChannel      effects.Addr // address of its side channel
-	ranks            uint32
-	neighbours       geometry.Neighbours
-	peers            []*peer // its ranks that share heads with this rank, in order
-	writer           Agent   // 0: none yet
-	writerMade       bool
-	phase            phase
-	rankIndex        int    // index of the rank that is being queried or loaded
-	pendingID        uint64 // outstanding query to its side channel, or load at the writer; 0: none
-	tries            int
-	pending          []*engineRegistration // registrations that wait until the engine is known
-	leaving          bool                  // another incarnation has replaced it; it is removed when its registrations have ended
-	destroyingWriter bool                  // its writer is being destroyed
+	engine      string
+	sideChannel effects.Addr // address of its side channel
+	ranks       uint32
+	neighbours  geometry.Neighbours
+	peers       []*peer // its ranks that share heads with this rank, in order
+	writer      Agent   // 0: none yet
+	writerMade  bool
+	phase       phase
+	rankIndex   int    // index of the rank that is being queried or loaded
+	pendingID   uint64 // outstanding query to its side channel, or load at the writer; 0: none
+	tries       int
+	pending     []*engineRegistration // registrations that wait until the engine is known
+	// leaving means that the consumer takes no new registrations: another incarnation has replaced it, it cannot be
+	// reached, its place is needed while it is idle, or its writer is gone. It is removed when its registrations have
+	// ended and its writer is destroyed.
+	leaving          bool
+	destroyingWriter bool // its writer is being destroyed
 }
 
 // A phase is how far this node is with a new consumer.
@@ -34,7 +37,8 @@ const (
 	phaseKnown                     // ready
 )
 
-// A peer is one rank of a consumer, as the rank here knows it: by a hello in the peer's name.
+// A peer is one rank of a consumer, as the rank here knows it: by a hello in the peer's name. heartbeatPeer, in whose
+// name the heartbeats of all consumers go to the rank, has no consumer.
 type peer struct {
 	consumer      *consumer
 	rank          uint32
@@ -82,7 +86,9 @@ const (
 	requestKeepAlive                     // a heartbeat
 )
 
-// onNotification handles a note that arrived at the front.
+// onNotification handles a notification to the front. A notification that is neither a registration nor a heartbeat has
+// the kind NixlCompletion. Heartbeats of all consumers go to the rank in the name of one peer, heartbeatPeer; the ids
+// of a heartbeat replace those of an earlier one that still wait.
 func (g *consumerSide) onNotification(now effects.Time, from string, body []byte, out *Effects) {
 	switch protocol.NotificationKindOf(body) {
 	case protocol.NixlRegistration:
@@ -430,13 +436,15 @@ func (g *consumerSide) countOpen(c *consumer) int {
 	return n
 }
 
-// beginRemoval removes an incarnation of an engine as soon as nothing of it is in flight.
+// beginRemoval removes an incarnation of an engine when its registrations have ended and its writer is gone. The
+// consumer is in the list until then. Until then an unknown engine keeps its place (checkConsumer); the place of a
+// known engine is free already (makeRoom).
 func (g *consumerSide) beginRemoval(c *consumer, out *Effects) {
 	c.leaving = true
 	if g.countOpen(c) > 0 {
 		return
 	}
-	if c.writer != 0 { // The place becomes free when the writer is gone.
+	if c.writer != 0 { // onWriterDestroyed continues.
 		if !c.destroyingWriter {
 			c.destroyingWriter = true
 			out.DestroyAgents = append(out.DestroyAgents, c.writer)
@@ -456,8 +464,8 @@ func (g *consumerSide) removeConsumer(c *consumer) {
 	}
 }
 
-// onWriterDestroyed handles the end of a writer: its engine cannot be written to any more. Writes in flight end by the
-// data plane.
+// onWriterDestroyed handles the end of a writer: its engine cannot be written to any more. The data plane ends
+// the writes in flight, and the engine is removed when its registrations have ended.
 func (g *consumerSide) onWriterDestroyed(agent Agent, out *Effects) {
 	for _, c := range g.consumers {
 		if c.writer == agent {

@@ -23,8 +23,9 @@ type process struct {
 }
 
 // trackProcess returns the record of the process p, and begins to watch the process if the process is new. The call
-// takes over p. The caller must release the returned record. A nil result means that the server cannot tell whether the
-// process with this number is the recorded process or a new process that reuses the number.
+// takes over p. The caller must call removeSession on the returned record, and holds the server's mutex. A nil result
+// means that the server cannot tell whether the process with this number is the recorded process or a new process that
+// reuses the number.
 func (s *Server) trackProcess(p *peercred.Process) *process {
 	if record := s.processes[p.PID]; record != nil {
 		// Either the recorded process is still running, or the end of the process has not been reported yet. In the
@@ -52,7 +53,10 @@ func (s *Server) trackProcess(p *peercred.Process) *process {
 			_ = p.Close()
 			return // The process has no session any more, or the server ends.
 		}
-		if err != nil { // The process is watched again when it attaches again.
+		if err != nil {
+			// Nothing awaits the end of the process from here on. A later attach from a process with this number
+			// notices the end (HasEnded); if this record has lost all its sessions by then, the attach makes a new
+			// record, which is watched.
 			s.log.Error("a process cannot be watched, so its handles are kept until the agent ends", "pid", record.pid, "err", err)
 			return
 		}
@@ -90,7 +94,8 @@ func (s *Server) checkProgram(pid int) {
 }
 
 // currentImage returns the identity of the program that the process runs. The call retries for about a second, because
-// an exec closes connections before the kernel can report the new program.
+// an exec closes connections before the kernel can report the new program. By then the memory of the old program is
+// gone, so the image of the old program is not reported any more.
 func (p *process) currentImage() (image string, known bool) {
 	const longest = time.Second
 	for pause := time.Millisecond; pause < longest; pause *= 2 {
@@ -107,14 +112,15 @@ func (p *process) currentImage() (image string, known bool) {
 }
 
 // reportExit reports the end of a process to the session machine, which gives back the handles of the process's
-// engines. If the pool is in device memory, the report is delayed by runtime.ProcessEndMargin, because work that the
-// process had queued on the device may still touch pages for that time. The caller holds the server's mutex.
+// engines (M3: the stores of an attached engine count as the owner's). If the pool is in device memory, the report is
+// delayed by runtime.ProcessEndMargin, because work that the process had queued on the device may still touch pages for
+// that time. The caller holds the server's mutex.
 func (s *Server) reportExit(record *process) {
 	if s.processes[record.pid] != record {
 		return
 	}
 	delete(s.processes, record.pid)
-	if s.mapping.Export == nil {
+	if s.mapping.Export == nil { // The pool is in host memory, which an ended process cannot touch any more.
 		s.stepMachine(func(m *session.Machine, out *session.Effects) { m.OnProcessExit(record.id, out) })
 		return
 	}

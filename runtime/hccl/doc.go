@@ -7,7 +7,7 @@
 // An Import makes a link. A link has a connection between the two planes (the channel), and at any time one
 // communicator of two ranks with one stream, by which this end pushes to the peer's pool and reads from that pool. Each
 // communicator is an epoch of its link. The name of a communicator consists of the link's random session and the
-// epoch's number, so that no two communicators ever have the same name:
+// epoch's number, so that no two communicators ever have the same name. The main fields of the frames:
 //
 //	initiator                                  target
 //	hello{from, to, proof, session, rank} -->
@@ -20,8 +20,8 @@
 //	offer{epoch 2}                        -->
 //
 // The initiator's side of a link carries out the decisions of the link's machine, on that link's goroutine
-// (epochs.OutgoingLink). Right before each submission of a batch the initiator compares the clock with the batch's NotAfter.
-// The target's side belongs to a machine that decides for all inbound links (epochs.IncomingLinks).
+// (epochs.OutgoingLink). Right before each submission of a batch the initiator compares the clock with the batch's
+// NotAfter. The target's side belongs to a machine that decides for all inbound links (epochs.IncomingLinks).
 //
 // A fenced communicator is torn down (endpoint.go): the initiator aborts the stream, destroys its end, waits as long as
 // hardware may still act, and reports whether there is proof that nothing touches memory any more. If the stream was

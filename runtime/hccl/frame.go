@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// magic begins every hello; its last byte is the version.
+// magic begins every hello. Its least significant byte, which is the first on the wire, is the version.
 const magic uint32 = 0x4b564803
 
 // A kind says what a frame is.
@@ -37,9 +37,12 @@ const (
 	poolBytes    = 16 + 4 + 8 + 8 + 1
 	poolsMax     = 2 // pools that a peer may serve
 	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + poolsMax*poolBytes + 1 + 16
-	// revokedMax is the largest number of grants that an accept lists; the pool records as many.
-	revokedMax  = 1024
-	rootMax     = 4108 // the size of HCCL's root info
+	// revokedMax is the largest number of grants that an accept lists. It must be at least maxRevoked of
+	// runtime/plane (leased_pool.go), because a target lists all grants that its pool has recorded.
+	revokedMax = 1024
+	// rootMax is the size of HCCL's root info: bytes that rank 0 of a communicator makes, and that the other end needs
+	// to join. An offer has the root info if the initiator is rank 0, an accept if the target is.
+	rootMax     = 4108
 	epochBytes  = 8
 	offerBytes  = epochBytes + 2
 	acceptBytes = epochBytes + 1 + 1 + 2 + 2
@@ -50,7 +53,7 @@ const (
 // hello is the first frame of an initiator.
 type hello struct {
 	from, to effects.Incarnation
-	proof    [16]byte // that the initiator has the token which the target's machine made for from
+	proof    [16]byte // of the token that the target gave to from in the handshake; see computeProof
 	session  [16]byte // random; part of the names of the link's communicators
 	boot     [16]byte // of the initiator's host: shows whether both ends are on one host
 	rank     comm.Rank
@@ -66,7 +69,7 @@ type welcome struct {
 	rank    comm.Rank
 	pools   []plane.ServedPool // a pool, or two
 	regions uint8              // number of regions that the target binds to each communicator
-	proof   [16]byte           // that the target has the token and received this hello
+	proof   [16]byte           // of the token, and of the hello's session; see computeProof
 }
 
 // accept answers the offer of an epoch.
@@ -141,13 +144,14 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, err
 }
 
-// computeProof returns the proof that this hello must carry.
+// computeProof returns the proof that this hello must carry: of the token, over the hello with a zero proof.
 func (h hello) computeProof(token identity.Token) [16]byte {
 	h.proof = [16]byte{}
 	return token.Prove("hello", appendHello(nil, h))
 }
 
-// computeProof returns the proof that this welcome must carry in answer to a hello.
+// computeProof returns the proof that this welcome must carry in answer to a hello: of the token, over the hello's
+// session and this welcome with a zero proof.
 func (w welcome) computeProof(h hello, token identity.Token) [16]byte {
 	w.proof = [16]byte{}
 	return token.Prove("welcome", h.session[:], appendWelcome(nil, w))
@@ -217,7 +221,7 @@ func parseWelcome(b []byte) (w welcome, err error) {
 	b = b[poolsMax*poolBytes:]
 	w.regions, w.proof = b[0], [16]byte(b[1:])
 	if n := len(w.pools); n == 0 || w.regions == 0 || n == poolsMax && w.pools[0].ID == w.pools[1].ID {
-		return w, fmt.Errorf("%w: welcome names %d pools in %d regions; want one pool, or two with different ids",
+		return w, fmt.Errorf("%w: welcome names %d pools in %d regions; want 1 or 2 pools with different ids, and a region",
 			framing.ErrMalformed, n, w.regions)
 	}
 	return w, nil
@@ -242,12 +246,14 @@ func checkEpoch(epoch uint64) (uint64, error) {
 	return epoch, nil
 }
 
+// appendOffer appends the offer of an epoch, with the root info if the initiator is rank 0 and the ends use root info.
 func appendOffer(b []byte, epoch uint64, root []byte) []byte {
 	b = framing.AppendHeader(b, uint8(kindOffer), offerBytes+len(root))
 	b = binary.LittleEndian.AppendUint64(b, epoch)
 	return append(binary.LittleEndian.AppendUint16(b, uint16(len(root))), root...)
 }
 
+// parseOffer parses an offer. The root info is a part of b.
 func parseOffer(b []byte) (epoch uint64, root []byte, err error) {
 	if len(b) < offerBytes {
 		return 0, nil, framing.SizeError("offer", len(b), offerBytes)
@@ -277,6 +283,7 @@ func appendAccept(b []byte, a accept) []byte {
 	return append(b, a.root...)
 }
 
+// parseAccept parses an accept. The root info is a part of b.
 func parseAccept(b []byte) (a accept, err error) {
 	if len(b) < acceptBytes {
 		return a, framing.SizeError("accept", len(b), acceptBytes)

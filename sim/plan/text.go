@@ -47,7 +47,8 @@ func Read(path string) (Plan, error) {
 	return p, nil
 }
 
-// Text returns the plan as YAML, without the fields that have their value in [New]. [Parse] returns the same plan.
+// Text returns the plan as YAML, without the scalars of sections that have their value in [New]. [Parse] returns the
+// same plan.
 func (p *Plan) Text() ([]byte, error) {
 	var node, standard yaml.Node
 	common := New()
@@ -65,8 +66,9 @@ func (p *Plan) Text() ([]byte, error) {
 	return text, nil
 }
 
-// omitDefaults removes from the sections of a plan what equals the standard, and then sections that are empty.
-// Top-level scalars and lists stay.
+// omitDefaults removes from the sections of a plan the scalars that equal the standard, which is the plan of New, and
+// then sections that are empty. Top-level scalars and lists stay. Invariant: New has no list in a section, because any
+// two lists would count as equal.
 func omitDefaults(node, standard *yaml.Node) {
 	remaining := node.Content[:0]
 	for i := 0; i+1 < len(node.Content); i += 2 {

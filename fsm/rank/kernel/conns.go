@@ -8,9 +8,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Conns says which row owns each open connection of the rank, from the step in which the connection opened until the
-// step that closes it. Each owner also stores the number of the connection, so the table follows from the tables of the
-// owners and is left out of snapshots.
+// Conns says which row owns each connection that the rank opened itself, from the step in which the connection opened
+// until the step in which its owner closes it. A connection that was lost stays in the table until then. Connections of
+// peers to this rank, and the connection to the proxy, are not in the table. Each owner also stores the number of the
+// connection, so the table follows from the tables of the owners: snapshots clone it, and do not hash it.
 type Conns struct {
 	rows table.Slab[connRow] `snap:"skip"`
 	byID table.Index         `snap:"skip"`
@@ -33,7 +34,8 @@ func (t *Conns) Recycle(max int) Conns {
 // Len returns the number of open connections in the table.
 func (t *Conns) Len() int { return t.rows.Len() }
 
-// CountExcept returns the number of connections that belong to none of the given owners. It is for inspection only.
+// CountExcept returns the number of connections that belong to none of the given owners, for owners that count
+// their own connections (Rank.CountConns). It is for inspection only.
 func (t *Conns) CountExcept(owners ...Owner) (n int) {
 	for slot := range t.rows.Slots() {
 		if x := t.rows.Get(t.rows.At(slot)); x != nil && !slices.Contains(owners, x.ref.Owner) {
@@ -51,14 +53,14 @@ func (t *Conns) Bind(conn effects.Conn, ref Ref) {
 	}
 	h, x := t.rows.Add()
 	if x == nil {
-		panic("BUG: more open connections than the tables they belong to allow")
+		panic(fmt.Sprintf("BUG: the connection table is full (max %d)", t.rows.Max()))
 	}
 	*x = connRow{conn: conn, ref: ref}
 	t.byID.Add(uint64(conn), h)
 }
 
-// Find returns the row that owns a connection. Find returns the zero Ref if the connection is closed, or if the owner
-// does not record connections here.
+// Find returns the row that owns a connection. Find returns the zero Ref for a connection that its owner has closed, a
+// connection that a peer opened, and the connection to the proxy.
 func (t *Conns) Find(conn effects.Conn) Ref {
 	if x := t.rows.Get(t.findHandle(conn)); x != nil {
 		return x.ref
@@ -71,7 +73,7 @@ func (t *Conns) Find(conn effects.Conn) Ref {
 func (t *Conns) Unbind(conn effects.Conn) {
 	h := t.findHandle(conn)
 	if h == 0 {
-		panic(fmt.Sprintf("BUG: connection %d was closed twice, or by who has it not", conn))
+		panic(fmt.Sprintf("BUG: connection %d is closed but not in the table: closed twice, or not by its owner", conn))
 	}
 	t.byID.Remove(uint64(conn), h)
 	t.rows.Remove(h)

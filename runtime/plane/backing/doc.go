@@ -9,7 +9,8 @@
 // is allocated, and 1/32 of the available memory is left free.
 //
 // If there is too little memory, the error is a [*Shortage], a [*HugeShortage] or a [*LockShortage], which says how
-// much was asked for and which limit is too small. Nothing stays allocated then.
+// much was asked for and which limit is too small. CreateAndMap leaves nothing allocated then. After the error of
+// LockMemory, which locks memory that exists, the memory is still mapped.
 //
 // Example:
 //

@@ -18,10 +18,11 @@ const (
 	capIPCLock   = 14 // the number of its bit in CapEff
 )
 
-// A LockShortage is the error of a process that asked to lock more memory than allowed.
+// A LockShortage is the error of memory that cannot be locked: because of the limit (Cause is nil), or because the
+// kernel refused (Cause).
 type LockShortage struct {
-	RequestedBytes uint64 // bytes
-	Limit          uint64 // RLIMIT_MEMLOCK; math.MaxUint64 if there is none
+	RequestedBytes uint64
+	Limit          uint64 // RLIMIT_MEMLOCK, in bytes; math.MaxUint64 if there is none
 	LockedBytes    uint64 // bytes that the process has locked already
 	Cause          error  // the kernel's error; nil if the kernel was not asked
 }
@@ -56,7 +57,8 @@ func checkLockLimit(root string, size, limit uint64) error {
 	if limit == math.MaxUint64 {
 		return nil
 	}
-	status, _ := os.ReadFile(filepath.Join(root, "proc/self/status")) // Without /proc only the limit is known.
+	// Without /proc only the limit is known, so a process with CAP_IPC_LOCK is refused, too.
+	status, _ := os.ReadFile(filepath.Join(root, "proc/self/status"))
 	if HasIPCLock(status) {
 		return nil
 	}
@@ -67,8 +69,8 @@ func checkLockLimit(root string, size, limit uint64) error {
 	return nil
 }
 
-// HasIPCLock reports whether a process with this status, as in /proc/self/status, has CAP_IPC_LOCK, so that no limit
-// applies to it.
+// HasIPCLock reports whether a process with this status, as in /proc/self/status, has CAP_IPC_LOCK. In the initial
+// user namespace no limit applies to such a process.
 func HasIPCLock(status []byte) bool {
 	for line := range bytes.Lines(status) {
 		if text, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {

@@ -33,7 +33,8 @@ const (
 const (
 	helloBytes   = 4 + 5*16
 	welcomeBytes = 1 + 16 + 16 + 16 + 4 + 8 + 8 + 8 + 16
-	// maxRevoked is the largest number of grants that an accept lists; the pool records as many.
+	// maxRevoked is the largest number of grants that an accept lists. It must be at least maxRevoked of
+	// runtime/plane (leased_pool.go), because a target lists all grants that its pool has recorded.
 	maxRevoked = 1024
 	// maxMetadata bounds an agent's metadata. A region has some hundred bytes for each transport.
 	maxMetadata = 64 << 10

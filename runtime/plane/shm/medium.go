@@ -18,13 +18,14 @@ import (
 // medium implements link.Medium.
 type medium struct {
 	boot    string
-	dir     string // the folder of sockets that have a path, if configured
-	folder  string // the folder of our own socket, if it has a path
+	dir     string // Config.Dir, in which each process makes a folder of its own for its socket; empty: abstract sockets
+	folder  string // our own folder in dir, for our socket; empty: an abstract socket
 	permits *plane.Permits
 	copiers *copiers
 	chooser *moverChooser
 }
 
+// Dial implements link.Medium. An address is the host's boot id, a space, and the name of the peer's socket.
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	boot, name, ok := strings.Cut(address, " ")
 	if !ok || boot != m.boot {

@@ -8,16 +8,16 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// incarnations records the present incarnation of each worker and each directory, as stated in their messages, and the
-// workers of which a message of an earlier incarnation arrived after a message of the present one. A directory that
-// receives a late message cannot tell which incarnation has ended, until the earlier incarnation has been silent for
-// some time. If that time is longer than the run, the directory never finds out.
+// incarnations records the present incarnation of each worker and each directory, as stated in the messages that they
+// sent, and the workers of which a message of an earlier incarnation arrived after the present one had sent its first.
+// A directory that receives a late message cannot tell which incarnation has ended, until the earlier incarnation has
+// been silent for some time. If that time is longer than the run, the directory never finds out.
 type incarnations struct {
 	current      map[workerID]protocol.UUID
-	heardLate    map[workerID]bool
+	heardLate    map[workerID]bool // workers of which a message of another incarnation arrived late
 	authors      map[string]uint64 // log author, by the name of a directory's node
-	lateEntry    bool              // a log entry of a directory's earlier incarnation was read after the incarnation had ended
-	neverExpires bool              // a directory waits for a silent worker longer than the run
+	lateEntry    bool              // an entry arrived whose author is not the latest author of any directory's node
+	neverExpires bool              // a directory waits for a silent worker longer than the run (keepsFirst)
 }
 
 // recordSent records a registration, a heartbeat or a log entry when it is sent.
@@ -36,7 +36,7 @@ func (b *incarnations) recordSent(from string, body []byte) {
 	}
 }
 
-// recordArrival records the same messages when a directory or the log receives them.
+// recordArrival records the same messages, and the reports in log entries, when a directory or the log receives them.
 func (b *incarnations) recordArrival(body []byte) {
 	if id, incarnation, ok := decodeRegistration(body); ok && b.heardLate != nil && b.current[id] != incarnation {
 		b.heardLate[id] = true

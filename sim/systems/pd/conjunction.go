@@ -7,8 +7,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A Conjunction is a combination of rare events under which machines failed once, or could fail. Campaigns count
-// conjunctions, because what happened in a campaign says more than how long it ran.
+// A Conjunction is a combination of rare events under which a state machine once had a defect, or could have one.
+// Campaigns count conjunctions, because what happened in a campaign says more than how long it ran. The summary of a
+// campaign lists the conjunctions that its profile requires and that never occurred (Summary.MissedConjunctions of
+// package sim).
 type Conjunction uint8
 
 // The conjunctions. Add a new conjunction before the constant conjunctionCount, and add a row to ConjunctionInfo.
@@ -31,7 +33,7 @@ const (
 )
 
 // ConjunctionInfo gives for each conjunction the name, a description, and the profiles in which the conjunction must
-// occur within some ten thousand seeds.
+// occur within about ten thousand seeds.
 var ConjunctionInfo = [conjunctionCount]struct {
 	name, about string
 	Profiles    []string
@@ -84,7 +86,7 @@ func AllConjunctions() []Conjunction {
 	return all
 }
 
-// RequiredConjunctions returns the conjunctions (combinations of rare events) that must occur within some ten thousand
+// RequiredConjunctions returns the conjunctions (combinations of rare events) that must occur within about ten thousand
 // seeds of a profile.
 func RequiredConjunctions(profile string) []Conjunction {
 	return slices.DeleteFunc(AllConjunctions(), func(c Conjunction) bool {
@@ -98,7 +100,7 @@ func CountConjunction(r *world.Result, c Conjunction) {
 }
 
 // CountFrozenReceivers counts receivers that are frozen while n restarts and that have a link to n's former
-// incarnation.
+// incarnation. The caller calls it when n has just restarted, so any link to n leads to the former incarnation.
 func (w *Cluster) CountFrozenReceivers(n *world.Node) {
 	for _, o := range w.Nodes {
 		linked := func(x *world.Link) bool { return x.To == n.ID && !x.Dropped }

@@ -9,7 +9,8 @@
 //
 //   - A command that was refused has changed nothing.
 //   - Each command that was accepted has one outcome, and its memory goes back once. An Op panics otherwise.
-//   - The proxy is notified of a request at most once, and only after all puts of the request have ended.
+//   - The proxy is notified of a request at most once while the request is recorded (RequestTTL after the notification,
+//     and less if the table is full), and only after all puts of the request have ended.
 //
 // Example, a put that fails while a transfer is in flight:
 //

@@ -22,16 +22,16 @@ type requests struct {
 
 // A request is in one of three states:
 //
-//   - open: batches may arrive
-//   - queued: the last batch arrived and none is open; the proxy is to be notified
-//   - told: the proxy was notified; the record prevents a second notification
+//   - open: batches are in progress or may still arrive; once last is set, no further batch is accepted
+//   - queued: the last batch arrived, and all batches have ended; the proxy is to be notified
+//   - notified: the proxy was notified; the record prevents a second notification
 type request struct {
 	id            []byte // a copy of the engine's; the table owns it
 	hash          uint64
 	state         requestState
 	last          bool
-	openPuts      uint32         // open batches
-	missingChunks uint32         // chunks that did not arrive
+	openPuts      uint32         // batches in progress; each is one put
+	missingChunks uint32         // chunks of the batches that failed
 	attempts      uint32         // attempts to notify the proxy
 	timer         kernel.TimerID `snap:"set"`
 }
@@ -74,8 +74,8 @@ func (x *requests) joinRequest(v *env.Env, id []byte, last bool) (table.Handle, 
 	return h, effects.OK, nil
 }
 
-// checkJoin checks whether a batch may join the request with this id, and returns the request if it is known. admit
-// changes nothing.
+// checkJoin checks whether a batch may join the request with this id, and returns the request if it is known.
+// checkJoin does not change the table.
 func (x *requests) checkJoin(v *env.Env, id []byte) (table.Handle, effects.Code, *effects.Why) {
 	h := x.findRequest(id)
 	switch {
@@ -104,7 +104,7 @@ func (x *requests) findRequest(id []byte) table.Handle {
 }
 
 // addRequest records a request. If the table is full, addRequest drops the oldest request that the proxy was notified
-// of. addRequest returns zero if the table is full of open requests.
+// of. Invariant: checkJoin has found room, so the result is not zero.
 func (x *requests) addRequest(v *env.Env, id []byte) table.Handle {
 	if oldest := x.notified.Front(); x.slab.Full() && oldest != 0 {
 		v.Timers.Stop(&x.slab.Get(oldest).timer)
@@ -159,7 +159,7 @@ func (x *requests) countNotified() int { return x.notified.Len() }
 // countQueued returns the number of requests that the proxy is to be notified of.
 func (x *requests) countQueued() int { return x.queue.Len() }
 
-// get returns the request that next returned.
+// get returns the request with this handle, or nil if there is none.
 func (x *requests) get(h table.Handle) *request { return x.slab.Get(h) }
 
 // popQueued removes the oldest request from the queue, so that the proxy can be notified.
@@ -169,11 +169,11 @@ func (x *requests) popQueued() (table.Handle, *request) {
 	return h, x.slab.Get(h)
 }
 
-// requeue puts a request that next returned back to the front of the queue.
+// requeue puts a request that popQueued returned back to the front of the queue.
 func (x *requests) requeue(h table.Handle) { x.slab.PushFront(&x.queue, h) }
 
-// markNotified keeps a record of a request that the proxy was notified of, so that a batch that arrives late does not
-// cause a second notification.
+// markNotified keeps a record of a request that the proxy was notified of, so that a batch that arrives late is refused
+// and does not cause a second notification. The record is kept for the time ttl, and less if the table is full.
 func (x *requests) markNotified(v *env.Env, h table.Handle) {
 	r := x.slab.Get(h)
 	r.state = requestNotified
@@ -181,8 +181,8 @@ func (x *requests) markNotified(v *env.Env, h table.Handle) {
 	v.Timers.Set(&r.timer, v.Now.Add(x.cfg.ttl), engineRef(kindRequest, h))
 }
 
-// onTimer drops a request for which nothing happened for the time ttl: no batch arrived or, after the notification, no
-// late batch.
+// onTimer drops the record of an open request to which no batch came for the time ttl after its last one ended, or of a
+// request that the proxy was notified of the time ttl ago.
 func (x *requests) onTimer(h table.Handle) {
 	x.slab.Get(h).timer = 0
 	x.removeRequest(h)

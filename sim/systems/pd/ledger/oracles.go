@@ -1,11 +1,12 @@
 // Package ledger holds the oracles that judge ranks (prefill and decode nodes) in a simulated run. Each oracle keeps
-// separate records of what the drivers saw, and fails the run when a promise of docs/safety.md (safety S, liveness L)
-// is broken.
+// separate records of what the drivers saw, and fails the run when a promise of docs/safety.md (safety S, liveness L,
+// communicators C) is broken.
 //
 // The package exports [Ledger], which package sim adds to the oracles of a run. The oracles subscribe to the events of
 // packages world and pd (the two files happenings.go), such as "a grant is made" or "a store lands on a page", and to
-// the events of [runFacts]. An oracle never changes a run, and never relies on what a state machine claims: the oracle
-// compares what the machine emits with what the drivers did. A broken promise ends the run with the name of the
+// the events of [runFacts]. An oracle never changes a run. The facts come from what the drivers did, and the oracle
+// compares with them what the machine emits. Where an oracle compares a machine's own count or state with the facts, it
+// asks the machine through machine.go of package pd. A broken promise ends the run with the name of the
 // property and a sentence about nodes, pages, grants and tickets.
 //
 // Example: the machine of node 2 grants page 7 to a sender under grant 3. writeGrantOracle records the grant at the
@@ -22,11 +23,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Oracles holds the oracles of a run. The oracles look at what machines emit, at what drivers do for machines, and at
-// what is left at the end. Each oracle judges a single subject and keeps the records that this requires. Facts that
-// several oracles need are in [runFacts]. The facts come from drivers and not from machines, except for the few queries
-// to a machine in machine.go of package pd. Each check names a property of docs/safety.md. The files happenings.go of
-// packages world and pd define what is reported to the oracles, and when.
+// Oracles holds the state of the oracles in one run. The oracles look at what machines emit, at what drivers do for
+// machines, and at what is left at the end. Each oracle judges a single subject and keeps the records that this
+// requires. Facts that several oracles need are in [runFacts]. Each check names a property of docs/safety.md. The files
+// happenings.go of packages world and pd define what is reported to the oracles, and when.
 type Oracles struct {
 	limits         limitOracle
 	facts          runFacts
@@ -80,9 +80,9 @@ type Oracles struct {
 	doneMessages   doneMessageOracle
 }
 
-// Ledger combines the oracles of ranks into a single oracle, because these oracles read each other's records. The
-// oracles receive each event in the order of this list, and the first oracle that finds a broken promise reports the
-// failure.
+// Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
+// other's records. The oracles receive each event in the order of this list, and the first oracle that finds a broken
+// promise reports the failure.
 var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", func(l *oracle.Subscriptions[Oracles]) {
 	addOracle(l, func(o *Oracles) *limitOracle { return &o.limits })
 	addOracle(l, func(o *Oracles) *runFacts { return &o.facts })
@@ -174,7 +174,8 @@ func (o *Oracles) SetReferences(w *pd.Cluster) {
 	}
 }
 
-// BeginRun prepares the oracles for a run of the cluster w with the given number of nodes.
+// BeginRun prepares the oracles for a run of the cluster w. The number of nodes counts custom nodes, too; the state for
+// each incarnation is kept for the ranks only.
 func (o *Oracles) BeginRun(w *pd.Cluster, nodes int) {
 	o.SetReferences(w)
 	for _, m := range oracleAccessors {
@@ -244,7 +245,8 @@ type reusableState interface{ clearForReuse() }
 // stateOf returns the state for the current incarnation of n.
 func (p *perIncarnation[S]) stateOf(n *world.Node) *S { return &p.states[n.ID] }
 
-// makeRoom makes room for the state of the given number of nodes, in the memory of earlier runs.
+// makeRoom makes room for the state of the given number of nodes, in the memory of earlier runs. beginIncarnation
+// clears the state of a node before its first use.
 func (p *perIncarnation[S]) makeRoom(nodes int) {
 	if cap(p.states) < nodes {
 		p.states = make([]S, nodes)
