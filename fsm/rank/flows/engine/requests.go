@@ -24,7 +24,7 @@ type requests struct {
 //
 //   - open: batches may arrive
 //   - queued: the last batch arrived and none is open; the proxy is to be notified
-//   - told: the proxy was notified; the record prevents a second notification
+//   - notified: the proxy was notified; the record prevents a second notification
 type request struct {
 	id            []byte // a copy of the engine's; the table owns it
 	hash          uint64
