@@ -105,7 +105,7 @@ func (l *Initiator) completeTransfers(now effects.Time, code effects.Code, out *
 	l.blamedTransfer = 0
 }
 
-// finishBatch records that the hardware has finished with a batch of a transfer; well says that all of the batch was
+// finishBatch records that the hardware has finished with a batch of a transfer; moved says that all of the batch was
 // moved.
 func (l *Initiator) finishBatch(now effects.Time, h table.Handle, moved bool, out *Effects) {
 	t := l.transfers.Get(h)

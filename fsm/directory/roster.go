@@ -113,7 +113,7 @@ func (r *roster) recordTaken(w *worker) {
 	r.takenWorkers = append(r.takenWorkers, WorkerRef{Instance: r.instanceOf(w).name, Worker: w.rank})
 }
 
-// hasRoomFor reports whether there is room for the sender after the worker gone has been removed (nil: none is
+// hasRoomFor reports whether there is room for the sender after the worker removed has been removed (nil: none is
 // removed).
 func (r *roster) hasRoomFor(s *Sender, removed *worker) bool {
 	in, origin := r.findInstance(s.Instance), r.origins.classOf(s.Origin)
@@ -141,7 +141,7 @@ func (r *roster) hasRoomFor(s *Sender, removed *worker) bool {
 }
 
 // findDisplaceable returns the worker to drop so that the sender fits: among the workers whose removal makes room, the
-// one that has been without a connection for the longest time. It examines at most looks workers, and returns 0 if no
+// one that has been without a connection for the longest time. It examines at most limit workers, and returns 0 if no
 // removal would make room.
 func (r *roster) findDisplaceable(s *Sender, limit int) table.Handle {
 	for h := r.conns.disconnectedOrder.Front(); h != 0 && limit > 0; h = r.conns.disconnections.Next(h) {

@@ -68,7 +68,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// parsePosition reads a text such as 2of4; the second number must not exceed most.
+// parsePosition reads a text such as 2of4; the second number must not exceed limit.
 func parsePosition(s string, limit uint64) (i, n uint32, ok bool) {
 	a, b, found := strings.Cut(s, "of")
 	x, err := strconv.ParseUint(a, 10, 32)

@@ -95,7 +95,7 @@ func (g *producerSide) makeRoom(out *Effects) bool {
 }
 
 // findOrAddRank returns the rank of the engine at a place, and adds a new rank if necessary. The result is nil if the
-// engine has most ranks already.
+// engine has limit ranks already.
 func (p *producer) findOrAddRank(at PlainRank, limit int) *producerRank {
 	for _, r := range p.ranks {
 		if r.address == at {

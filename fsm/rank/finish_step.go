@@ -63,7 +63,7 @@ func (r *Rank) finishStep(e *flow.Env) {
 }
 
 // serveWaiting serves the requests that wait for memory, as long as pages become free or requests at the front of the
-// queue are removed. If anyway is set, serveWaiting tries at least once. A step serves as many requests as it has work
+// queue are removed. If force is set, serveWaiting tries at least once. A step serves as many requests as it has work
 // for, and the next step continues. serveWaiting reports whether bundles are left that are over.
 func (r *Rank) serveWaiting(e *flow.Env, force bool) (bundles bool) {
 	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
@@ -103,8 +103,8 @@ func (r *Rank) followUpServing(e *flow.Env) (bundles bool) {
 	return r.cfg.Layers > 0 && r.reportLayerPuts(e)
 }
 
-// signalCallers signals the flows that call peers about the outbound peers that changed, up to budget, and returns what
-// is left of the budget.
+// signalCallers signals the flows in registry.peerSignaled about the outbound peers that changed, up to budget, and
+// returns what is left of the budget.
 func signalCallers(r *Rank, e *flow.Env, budget uint32) uint32 {
 	for budget > 0 && e.Work.HasBudget() {
 		h, ok := r.links.NextChanged()

@@ -25,7 +25,7 @@ func (a *Array[T]) Len() int { return a.n }
 // At returns a pointer to the value with index i, which must exist.
 func (a *Array[T]) At(i int) *T { return valueAt(a.pieces, i) }
 
-// Push appends a value. The array never holds more than most values, which limits the memory of the first piece.
+// Push appends a value. The array never holds more than limit values, which limits the memory of the first piece.
 func (a *Array[T]) Push(v T, limit int) {
 	a.pieces = appendValue(a.pieces, a.n, v, limit)
 	a.n++
@@ -41,7 +41,7 @@ func (a *Array[T]) Pop() {
 // valueAt returns a pointer to the value with index i of pieces.
 func valueAt[T any](pieces [][]T, i int) *T { return &pieces[i>>pieceBits][i&pieceMask] }
 
-// appendValue appends v to pieces that hold n values, and will never hold more than most.
+// appendValue appends v to pieces that hold n values, and will never hold more than limit.
 func appendValue[T any](pieces [][]T, n int, v T, limit int) [][]T {
 	pieceIndex := n >> pieceBits
 	if pieceIndex == len(pieces) {

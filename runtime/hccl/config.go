@@ -125,7 +125,7 @@ func (c Config) withDefaults(bounds plane.Bounds) (Config, error) {
 	return c, nil
 }
 
-// residualTime returns R of the NICs, by the library's configuration.
+// residualTime returns R by the library's configuration: over HCCS, or else over RoCE.
 func (c *Config) residualTime(hccs bool) time.Duration {
 	info := c.Library.Info()
 	return residualAfterAbort(hccs, info.RDMATimeout.Value, info.RDMARetries.Value)

@@ -137,7 +137,10 @@ func (p *Plane) Blob() []byte { return p.blob }
 // ResidualTime returns the bound of the time for which hardware may still touch a page after the transfer was given up
 // (M4). A node waits this long for peers that give no proof. The bound is the one of RoCE, which is the longer one
 // unless the library is set to very few retries.
-func (p *Plane) ResidualTime() time.Duration { return p.cfg.residualTime(false) }
+func (p *Plane) ResidualTime() time.Duration {
+	const hccs = false // over RoCE
+	return p.cfg.residualTime(hccs)
+}
 
 // Import implements plane.Plane.
 func (p *Plane) Import(e *effects.Import) { p.outgoingLinks.Import(e) }

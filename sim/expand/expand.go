@@ -59,7 +59,7 @@ type Scale struct {
 	Scheduled [plan.FaultCount]int
 }
 
-// Plan draws the plan of a seed in a built-in profile or, if more is not nil, in that additional profile.
+// Plan draws the plan of a seed in a built-in profile or, if added is not nil, in that additional profile.
 func Plan(seed uint64, profile string, added *Profile) plan.Plan {
 	p := plan.Plan{Version: plan.Version, Seed: seed, Profile: profile, Rates: map[plan.Fault]int{}}
 	d := Draft{Plan: &p}

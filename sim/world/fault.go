@@ -15,7 +15,7 @@ type Trap struct {
 	rankOnly bool // the rank fails alone instead of crashing the process
 }
 
-// matchEffect reports whether e springs the trap, which must be set. sprung counts down Skip.
+// matchEffect reports whether e springs the trap, which must be set. matchEffect counts down Skip.
 func (t *Trap) matchEffect(e effects.Effect) bool {
 	if t.Effect != plan.AnyEffect && t.Effect != effects.KindOf(e) {
 		return false

@@ -54,8 +54,8 @@ type Node struct {
 	Draining      bool                    // the machine was asked to drain
 	drawCounts    [draw.LabelCount]uint64 `snap:"skip"` // number of draws so far under each label, in this incarnation
 	connCounts    map[plan.Subject]uint32 `snap:"skip"` // connections of this incarnation to each server, to name the next
-	transferCount uint32                  `snap:"skip"` // transferCount of this incarnation, to name the next
-	copyCount     uint32                  `snap:"skip"` // copyCount of this incarnation, to name the next
+	transferCount uint32                  `snap:"skip"` // transfers of this incarnation, to name the next
+	copyCount     uint32                  `snap:"skip"` // copies of this incarnation, to name the next
 
 	events eventBuffers `snap:"scratch"`
 }

@@ -51,10 +51,9 @@ func newHolders(l Limits) holders {
 	}
 }
 
-// OpenHolder creates a holder of chunks of a rank, in a group from 0. The owner of, an instance for example, can be
-// excluded from the results of FindPrefix. The holder is hidden from lookups until ShowHolder. OpenHolder returns 0 if
-// the group has as many holders as it may have, including holders that are not swept away yet, or if all numbers are in
-// use.
+// OpenHolder creates a holder of chunks of a rank, in a group from 0. owner, an instance for example, can be excluded
+// from the results of FindPrefix. The holder is hidden from lookups until ShowHolder. OpenHolder returns 0 if the group
+// has as many holders as it may have, including holders that are not swept away yet, or if all numbers are in use.
 func (x *Index) OpenHolder(group, owner int, rank uint32) Holder {
 	t := &x.holders
 	id := t.firstFree

@@ -114,7 +114,7 @@ func (x *Index) addToRow(row *slot, id Holder, hash uint64) Outcome {
 
 // displaceHolder removes a chunk from a holder of the group that has the chunk most often, if this is more often than
 // the group of id will have the chunk. So no group can prevent a holder of another group from being found with a chunk.
-// The result says whether a holder was removed. displace examines all holders of the row, at most
+// The result says whether a holder was removed. displaceHolder examines all holders of the row, at most
 // [Limits.HoldersPerChunk].
 func (x *Index) displaceHolder(ids *uint64, id Holder, hash uint64) bool {
 	if x.groupCounts == nil {

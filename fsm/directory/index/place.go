@@ -35,7 +35,7 @@ func (k *placeCipher) rankKey(rank uint32) uint64 {
 	return (hi ^ lo) * 0xBF58476D1CE4E5B9
 }
 
-// placeOf returns the place of a hash. The argument rank is a key that of returned.
+// placeOf returns the place of a hash. The argument key is a key of the rank.
 func (k *placeCipher) placeOf(hash, key uint64) uint64 {
 	hash ^= key
 	l, r := uint32(hash>>32), uint32(hash)

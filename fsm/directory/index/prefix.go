@@ -17,8 +17,8 @@ const prefetchCount = 32
 const slotsPerLine = 4
 
 // FindPrefix appends to hits the holders that have the first of these chunks of a rank, and the number of chunks that
-// each has without a gap. Hidden and retired holders are excluded, and so are the holders of the owner but. The
-// number of hits is at most [Limits.HoldersPerChunk]. At most MaxPrefix hashes are examined.
+// each has without a gap. Hidden and retired holders are excluded, and so are the holders of excludedOwner. The number
+// of hits is at most [Limits.HoldersPerChunk]. At most MaxPrefix hashes are examined.
 func (x *Index) FindPrefix(rank uint32, hashes []uint64, excludedOwner int, hits []Hit) []Hit {
 	if len(x.runLengths) < len(x.holders.rows) {
 		x.runLengths = make([]uint16, len(x.holders.rows)+len(x.holders.rows)/4)
@@ -127,7 +127,7 @@ func (x *Index) extendRuns(ids uint64, length uint16) bool {
 	return extended
 }
 
-// endRuns fills in the chunk counts of the hits from begin on, and resets the runs.
+// endRuns fills in the chunk counts of the hits from firstHit on, and resets the runs.
 func (x *Index) endRuns(hits []Hit, firstHit int) []Hit {
 	for i := firstHit; i < len(hits); i++ {
 		h := &hits[i]

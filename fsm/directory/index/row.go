@@ -29,7 +29,7 @@ const (
 	rowCrowded              // the row has as many holders as it may have
 )
 
-// addHolder adds a holder to a row that may have at most most holders. It returns the new word of the row.
+// addHolder adds a holder to a row that may have at most limit holders. It returns the new word of the row.
 func (b *blocks) addHolder(ids uint64, id Holder, limit int) (uint64, rowOutcome) {
 	if !isChain(ids) {
 		for lane := 0; lane < wordBits; lane += idBits {

@@ -106,7 +106,7 @@ func (p *pace) addJitter(d effects.Duration) effects.Duration {
 	return d/2 + effects.Duration(p.source.Next()%uint64(d/2+1))
 }
 
-// doubleTimes returns d doubled times times, but not more than most.
+// doubleTimes returns d doubled times times, but not more than limit.
 func doubleTimes(d effects.Duration, times uint32, limit effects.Duration) effects.Duration {
 	for range min(times, 40) {
 		if d >= limit/2 {

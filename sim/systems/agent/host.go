@@ -119,7 +119,7 @@ type hostCall struct {
 	job           int
 	scriptPos     int
 	ticket        effects.Ticket // the command in flight
-	waitsForPages bool           // waitsForPages for the pages of the holding before the command is given
+	waitsForPages bool           // wait for the pages of the holding before the command is given
 	aborted       bool
 	abandoned     bool
 	answered      bool // the answer was sent, and the memory is not returned yet

@@ -81,7 +81,8 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 	h.endCall(x, a, targetRemains)
 }
 
-// endCall reports the outcome of a call to the machine. If stands is set, the holding that the call was to end remains.
+// endCall reports the outcome of a call to the machine. If targetRemains is set, the holding that the call was to end
+// remains.
 func (h *host) endCall(x *hostCall, a *protocol.EngineAnswer, targetRemains bool) {
 	a.ID = x.ref.ID
 	if x.op == protocol.CallSaveLayer {

@@ -49,13 +49,13 @@ const (
 	phaseAwaitPages // waits for the requested pages
 	phaseFill       // half of the pages are filled, or the engine reads
 	phasePut
-	phaseStore        // phaseStore or shares the pages
+	phaseStore        // store or share the pages
 	phaseShared       // the pages are shared
-	phaseWithdraw     // phaseWithdraw the share
+	phaseWithdraw     // withdraw the share
 	phaseBeginPrefill // begins a prefill
-	phaseSave         // phaseSave the layers of the prefill
+	phaseSave         // save the layers of the prefill
 	phasePreempt      // preempts the prefill
-	phaseAwaitReturn  // phaseAwaitReturn for the return of the pages
+	phaseAwaitReturn  // wait for the return of the pages
 	phaseFinish
 	phaseRelease
 )

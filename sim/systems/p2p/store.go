@@ -121,7 +121,7 @@ var storeOracle = oracle.New("stores",
 		})
 	})
 
-// findOverlap returns a command of the same incarnation that has a page in common with command of and for which is
+// findOverlap returns a command of the same incarnation that has a page in common with command of and for which matches
 // returns true, or 0 if there is none.
 func findOverlap(w *pd.Cluster, ticket effects.Ticket, matches func(x *pd.Command) bool) effects.Ticket {
 	c := &w.Commands[ticket-1]

@@ -51,7 +51,7 @@ func (w *Cluster) GiveCommand(n *world.Node, c Command, timeout effects.Duration
 	return GiveCommandAfter(w, n, 0, c, timeout)
 }
 
-// GiveCommandAfter sends a command to n's machine after the time in, and returns the ticket.
+// GiveCommandAfter sends a command to n's machine after delay, and returns the ticket.
 func GiveCommandAfter(w *Cluster, n *world.Node, delay effects.Duration, c Command, timeout effects.Duration) effects.Ticket {
 	c.Node, c.Incarnation, c.Timeout = n.ID, n.Incarnation, timeout
 	counts, request := &w.drainCounts, uint32(0)

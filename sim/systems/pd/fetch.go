@@ -9,8 +9,8 @@ import (
 )
 
 // FetchChunks makes an engine fetch a request's chunks from index from on, at a node that keeps offers. A fault may
-// make the engine postpone the fetch, or abandon the request. If now is set, the fetch was postponed before and is
-// not postponed again.
+// make the engine postpone the fetch, or abandon the request. If immediately is set, the fetch was postponed before and
+// is not postponed again.
 func (j *Job) FetchChunks(w *Cluster, from int, immediately bool) {
 	n := w.Nodes[j.Receiver]
 	name := plan.AboutCommand(j.requestNumber, plan.CommandFetch, j.CommandCounts[plan.CommandFetch]+1)

@@ -167,7 +167,7 @@ func (all Flows) processFlowOf(j *Job) *Flow {
 	return nil
 }
 
-// ListFaults returns the faults of the kind how that can happen in a small world at this moment.
+// ListFaults returns the faults of a kind that can happen in a small world at this moment.
 func (all Flows) ListFaults(w *Cluster, kind string) (faults []world.Delivery) {
 	for _, f := range all {
 		if f.Processes != nil {

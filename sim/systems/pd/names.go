@@ -21,7 +21,7 @@ func (w *Cluster) NodeOfIncarnation(name effects.Incarnation) *world.Node {
 	return nil
 }
 
-// IsSenderName reports whether the sender n uses the name us towards some receiver.
+// IsSenderName reports whether the sender n uses the name ownName towards some receiver.
 func (w *Cluster) IsSenderName(n *world.Node, ownName effects.Incarnation) bool {
 	return IsNameOf(n, ownName) && slices.ContainsFunc(w.Nodes[:w.RankCount],
 		func(to *world.Node) bool { return nameForCallee(n, to.ID) == ownName })

@@ -164,8 +164,8 @@ func IsNameOf(n *world.Node, name effects.Incarnation) bool {
 	return identity.SameIncarnation(name, InfoOf(n).Incarnation)
 }
 
-// IsInvited reports whether n's machine gave this token to the peer with the given name, where us is the name that n
-// uses towards that peer.
+// IsInvited reports whether n's machine gave this token to the peer with the given name, where ownName is the name that
+// n uses towards that peer.
 func (w *Cluster) IsInvited(n *world.Node, peer, ownName effects.Incarnation, token []byte) bool {
 	want := InfoOf(n).Key.Token("sim", peer, ownName)
 	return bytes.Equal(token, want[:])

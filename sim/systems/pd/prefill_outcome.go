@@ -70,7 +70,7 @@ func (c *Command) handlePutReturn(w *Cluster, n *world.Node, t effects.Ticket) {
 	w.ReleaseReserve(n, j.Batches[c.Batch].Reserve)
 }
 
-// ContinueLater makes the engine of a job continue after the time in, at the place at, which is passed to the flow's
+// ContinueLater makes the engine of a job continue after delay, at the place at, which is passed to the flow's
 // function.
 func ContinueLater(w *Cluster, n *world.Node, j *Job, at int, delay effects.Duration) {
 	w.QueueForNode(n, delay, world.Delivery{Kind: world.KindPagesFilled, A: uint64(j.Index), B: uint64(at)})

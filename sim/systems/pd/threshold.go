@@ -27,7 +27,7 @@ var pointThreshold = coverage.NewSection(int(thresholdCount)*bandCount, func(i i
 	return "threshold " + names[i/bandCount] + [bandCount]string{": below", ": at", ": above", ": far above"}[i%bandCount]
 })
 
-// CountLoad counts a load in comparison with the bound most of the threshold t.
+// CountLoad counts a load in comparison with the bound of the threshold t.
 func CountLoad(r *world.Result, t Threshold, load, bound int) {
 	band := 0
 	switch {

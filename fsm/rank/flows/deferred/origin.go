@@ -18,8 +18,8 @@ type Origin struct {
 	Requester table.Handle // the row of the requester, which is notified of the end
 }
 
-// CondemnRequested condemns the kept prefix h if it was requested over another link than now, and reports whether it
-// did. The prefix may have ended in this very step, before its requester was notified; then CondemnRequested returns
+// CondemnRequested condemns the kept prefix h if it was requested over another link than current, and reports whether
+// it did. The prefix may have ended in this very step, before its requester was notified; then CondemnRequested returns
 // false.
 func (d *Offers) CondemnRequested(h table.Handle, current effects.Link, code effects.Code) bool {
 	o := d.rows.Get(h)

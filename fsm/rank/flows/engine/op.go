@@ -79,7 +79,7 @@ func (o *Op) RecordOutcome(v *env.Env, held bool) {
 	}
 }
 
-// ReturnPages gives the memory back after an outcome that said Held. Nothing may touch the pages any more. Return
+// ReturnPages gives the memory back after an outcome that said Held. Nothing may touch the pages any more. ReturnPages
 // panics if no outcome said Held.
 func (o *Op) ReturnPages(v *env.Env) {
 	o.ReleasePages(v)

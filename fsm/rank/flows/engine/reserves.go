@@ -112,8 +112,8 @@ func (x *reserves) firstCount() (pages uint32, ok bool) {
 	return 0, false
 }
 
-// firstWaiting returns the first reservation that waits in the allocation queue, and how many pages it needs. first
-// returns zero if there is none.
+// firstWaiting returns the first reservation that waits in the allocation queue, and how many pages it needs.
+// firstWaiting returns zero if there is none.
 func (x *reserves) firstWaiting() (h table.Handle, pages uint32) {
 	if pages, ok := x.firstCount(); ok && x.cfg.inAllocQueue {
 		return x.waiting.Front(), pages

@@ -9,8 +9,8 @@ import (
 
 // The functions of this file check keys and layouts before any other check.
 
-// CheckServable checks whether a batch could ever be served, with this number of pages of the pool. Check returns OK,
-// or a code and the reason.
+// CheckServable checks whether a batch could ever be served, with this number of pages of the pool. CheckServable
+// returns OK, or a code and the reason.
 func (e *Env) CheckServable(
 	keys [][]byte, layout protocol.Layout, lastTokens uint32, pages int,
 ) (effects.Code, *effects.Why) {

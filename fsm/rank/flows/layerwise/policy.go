@@ -71,7 +71,7 @@ func (f *costModel) exposedByLayer() (exposed uint64) {
 	return exposed
 }
 
-// linkTime returns the time that the pages take on the link, in batches of at most most pages.
+// linkTime returns the time that the pages take on the link, in batches of at most limit pages.
 func (f *costModel) linkTime(pages, limit uint64) uint64 {
 	limit = max(1, limit)
 	batches := pages/limit + min(1, pages%limit)

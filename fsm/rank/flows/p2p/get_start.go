@@ -30,7 +30,7 @@ func (f *Requester) startBring(e *flow.Env, t effects.Ticket, c *Bring) {
 	}
 }
 
-// bringsFullReason returns the refusal of a Bring because most Brings are in progress.
+// bringsFullReason returns the refusal of a Bring because limit Brings are in progress.
 func bringsFullReason(limit int) (effects.Code, *effects.Why) {
 	return effects.TooMany, &effects.Why{
 		Field: "tables.shared", Ours: flow.FormatCount(limit) + ", and as many are in progress",

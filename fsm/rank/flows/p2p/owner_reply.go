@@ -197,7 +197,7 @@ func (o *Owner) startReply(e *flow.Env) {
 	o.startReplyTo(e, effects.Incarnation(o.getMessage.Ext.To), o.getMessage.Ext.Stamps.ClockNS)
 }
 
-// startReplyTo begins a reply to a peer that knows this node as incarnation us and stated the clock reading echo.
+// startReplyTo begins a reply to a peer that knows this node as incarnation selfID and stated the clock reading echo.
 func (o *Owner) startReplyTo(e *flow.Env, selfID effects.Incarnation, echo int64) {
 	m := &o.reply
 	*m = protocol.AscendBatchedLookupAndGetRetMsg{

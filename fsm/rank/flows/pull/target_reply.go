@@ -30,8 +30,8 @@ func (t *Target) offerEcho() replyEcho {
 	return replyEcho{clock: t.offer.Ext.Stamps.ClockNS, selfID: effects.Incarnation(t.offer.Ext.To)}
 }
 
-// sendRefusal replies that nothing of an offer will be used. If reading is true, a read of the offer may still be in
-// progress, and a done message reports its end later (M6).
+// sendRefusal replies that nothing of an offer will be used. If stillReading is true, a read of the offer may still be
+// in progress, and a done message reports its end later (M6).
 func (t *Target) sendRefusal(
 	e *flow.Env, to effects.Request, extended bool, echo replyEcho, code effects.Code, why *effects.Why,
 	stillReading bool,

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// serveRequest serves t.message, which arrived as the request to, if all new keys fit; otherwise nothing is granted
-// (M9). done reports whether the request has been answered; if not, lacks says what the request is short of.
+// serveRequest serves t.message, which arrived as the request replyTo, if all new keys fit; otherwise nothing is
+// granted (M9). done reports whether the request has been answered; if not, lacks says what the request is short of.
 func (t *Target) serveRequest(
 	e *flow.Env, replyTo effects.Request, class int, peerID effects.Incarnation, operation, requestHash uint64,
 ) (lacks allocqueue.Shortfall, done bool) {
@@ -153,7 +153,7 @@ func (t *Target) handleCommit(e *flow.Env, replyTo effects.Request, class int, p
 	e.Out.Reply(effects.Reply{Request: replyTo, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// mustDefer reports whether the entries of a message from position at on are left for another message. The first entry
+// mustDefer reports whether the entries of a message from position on are left for another message. The first entry
 // never is.
 func (t *Target) mustDefer(e *flow.Env, position int) bool {
 	if position == 0 || e.Work.HasBudget() {

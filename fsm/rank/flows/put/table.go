@@ -179,8 +179,8 @@ func (t *Table[P, R]) MaySend(e *flow.Env, h table.Handle) bool {
 	return true
 }
 
-// QueueFinal appends a put to the queue for the commit lane, with its final message. over says whether the engine has
-// the put's outcome and its memory; SetFinished changes this later.
+// QueueFinal appends a put to the queue for the commit lane, with its final message. finished says whether the engine
+// has the put's outcome and its memory; SetFinished changes this later.
 func (t *Table[P, R]) QueueFinal(h table.Handle, finished bool) {
 	t.PushBack(&t.queuesOf(t.rowAt(h).Peer).finalQueue, h)
 	t.SetFinished(h, finished)

@@ -20,8 +20,8 @@ type peerConn struct {
 	openCode     effects.Code // why the connection could not be opened, while recalls that waited for it are left
 }
 
-// findConn returns the way to an address, or else a way that can be replaced. ok is false if neither exists and the
-// table is full.
+// findConn returns the connection row of an address, or else a row that can be replaced. ok is false if neither exists
+// and the table is full.
 func (f *Source) findConn(addr effects.Addr) (way, idle table.Handle, ok bool) {
 	for slot := range f.conns.Slots() {
 		h := f.conns.At(slot)
@@ -36,8 +36,8 @@ func (f *Source) findConn(addr effects.Addr) (way, idle table.Handle, ok bool) {
 	return 0, idle, idle != 0 || !f.conns.Full()
 }
 
-// takeConn returns the way to an address for one more recall, and inserts a new way if necessary. findConn must have
-// returned true.
+// takeConn returns the connection row of an address for one more recall, and inserts a new row if necessary. findConn
+// must have returned true.
 func (f *Source) takeConn(e *flow.Env, addr effects.Addr) table.Handle {
 	h, idle, _ := f.findConn(addr)
 	if h != 0 {
@@ -97,7 +97,7 @@ func (f *Source) failQueued(e *flow.Env, w *peerConn) bool {
 	return true
 }
 
-// hasWorkToEnd reports whether this step has work left to end one more waiting recall. If not, the way is looked at
+// hasWorkToEnd reports whether this step has work left to end one more waiting recall. If not, the connection is looked at
 // again in the next step.
 func hasWorkToEnd(e *flow.Env, r *recallRow) bool {
 	if !e.Work.HasBudget() {
@@ -136,7 +136,7 @@ func (w *peerConn) firstPeer(rows *table.Slab[recallRow]) table.Handle {
 	return 0
 }
 
-// sendQueued sends the next done message or query of a way, if the way is free. A done message needs no link. A query
+// sendQueued sends the next done message or query of a connection, if the connection is free. A done message needs no link. A query
 // needs the peer's link: it waits while the link may still come up, and its recall ends when the link has failed.
 func (f *Source) sendQueued(e *flow.Env, h table.Handle) {
 	w := f.conns.Get(h)

@@ -91,7 +91,7 @@ const (
 	kindQuery    uint8 = iota + 1 // the reply to a query
 	kindDone                      // the reply to a done message
 	kindTransfer                  // the transfer of a recall
-	kindOpen                      // the connection of a way
+	kindOpen                      // the connection of a connection
 	timerRecall                   // the deadline of a recall; also the recall's ticket
 	timerReply                    // the time at which a reply is overdue
 	kindLease                     // a lease: the end of its time, and the proof of its revocation

@@ -67,7 +67,7 @@ type recallRow struct {
 type recallPhase uint8
 
 const (
-	recallWaiting    recallPhase = iota // waits for the link, or for its turn on the way
+	recallWaiting    recallPhase = iota // waits for the link, or for its turn on the connection
 	recallQuerying                      // the query was sent
 	recallReading                       // the transfer is in flight
 	recallSettling                      // the transfer has ended, but something may still store into the pages
@@ -109,7 +109,7 @@ func (f *Source) startRecall(e *flow.Env, t effects.Ticket, c *Recall) {
 		engine.RefuseCommand(&e.Env, t, effects.TooMany, recallsFullReason(f.cfg.RecallsMax))
 		return
 	}
-	// A refused command leaves nothing behind, so the way is taken only after the peer.
+	// A refused command leaves nothing behind, so the connection is taken only after the peer.
 	addr, peer := effects.Addr{Host: c.Peer.Host, Port: c.Peer.QueryPort}, table.Handle(0)
 	if _, _, ok := f.findConn(addr); ok {
 		peer = e.Links.AcquirePeer(&e.Env, c.Peer.linkAddr())
@@ -140,7 +140,7 @@ func (f *Source) startRecall(e *flow.Env, t effects.Ticket, c *Recall) {
 	f.awaitLink(e, h, r)
 }
 
-// awaitLink lets a recall that was inserted into its way's queue wait for the link, and advances the way.
+// awaitLink lets a recall that was inserted into its connection's queue wait for the link, and advances the connection.
 func (f *Source) awaitLink(e *flow.Env, _ table.Handle, r *recallRow) {
 	r.linkAttempt = e.Links.Outbound(r.peer).AttemptNumber()
 	f.sendQueued(e, r.peerConn)

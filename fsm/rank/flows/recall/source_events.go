@@ -110,8 +110,8 @@ func (f *Source) validateRecall(e *flow.Env, c *Recall) (effects.Code, effects.W
 	return effects.OK, effects.Why{}
 }
 
-// checkPage returns why page i of a Recall cannot be read into, or nil. again is the index of a page that was named
-// before, or -1.
+// checkPage returns why page i of a Recall cannot be read into, or nil. repeatedIndex is the index of a page that was
+// named before, or -1.
 func (f *Source) checkPage(e *flow.Env, c *Recall, i, repeatedIndex int) *effects.Why {
 	page := c.Pages[i]
 	switch {

@@ -44,7 +44,7 @@ func (f *Source) sendDone(e *flow.Env, h table.Handle) {
 	f.sendMessage(e, h, r, kindDone)
 }
 
-// sendMessage sends f.query on the recall's way, which must be free.
+// sendMessage sends f.query on the recall's connection, which must be free.
 func (f *Source) sendMessage(e *flow.Env, h table.Handle, r *recallRow, kind uint8) {
 	m, w := &f.query, f.conns.Get(r.peerConn)
 	m.HasExt = true
@@ -107,7 +107,7 @@ func noReplyCode(code effects.Code) effects.Code {
 	return code
 }
 
-// onReplied handles a reply, after which the way is free for the next message.
+// onReplied handles a reply, after which the connection is free for the next message.
 func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	r := f.rows.Get(h)

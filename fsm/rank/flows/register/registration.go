@@ -102,7 +102,7 @@ func (p *Producer) handleMessage(e *flow.Env, ev *effects.Received) {
 	p.sendReply(e, ev.Request, effects.Incarnation{}, 0, 0, effects.Malformed, &why)
 }
 
-// sendReply answers a message. The argument us is the incarnation under which the sender knows this node.
+// sendReply answers a message. The argument selfID is the incarnation under which the sender knows this node.
 func (p *Producer) sendReply(e *flow.Env, request effects.Request, selfID effects.Incarnation, operation uint64, echo int64,
 	code effects.Code, why *effects.Why) {
 	if request == 0 {

@@ -65,7 +65,7 @@ type Row struct {
 	ContentHash  uint64   // hash of the keys, in order, and of the token count of the last chunk
 	Body         []byte   // the message
 	keyHashes    []uint64 // hashes of the keys, sorted, each once
-	countedBytes int      // countedBytes that count for the class: of the message, and of wants with its index
+	countedBytes int      // bytes that count for the class: of the message, and of the key hashes with their index
 	Operation    uint64
 	Peer         effects.Incarnation
 	// PagesMax is the largest number of pages that the request can need. The caller of Enqueue sets it to the pages of
@@ -95,7 +95,7 @@ func (p *Queue) Recycle(cfg Settings, classes int) Queue {
 }
 
 // Enqueue inserts a request into the queue. Enqueue returns nil, or the reason for a refusal: the share of the class,
-// of the rows or of the bytes, is used up. wants has the hashes of the request's keys, in any order. The request
+// of the rows or of the bytes, is used up. keyHashes has the hashes of the request's keys, in any order. The request
 // expires when timeout, the deadline budget, is over.
 func (p *Queue) Enqueue(
 	v *env.Env, row Row, ev *effects.Received, keyHashes []uint64, timeout effects.Duration,

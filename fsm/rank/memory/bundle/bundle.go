@@ -335,9 +335,9 @@ func (b *Bundles) OnTimer(v *env.Env, h table.Handle) {
 	b.rows.Get(h).timer = 0
 }
 
-// TakePage puts a landed page into its place. With the last page TakePage gives the chunk to the store, and, if keep is
-// true, claims the chunk for the request. TakePage returns false if the bundle is gone: then the caller still owns the
-// page.
+// TakePage puts a landed page into its place. With the last page TakePage gives the chunk to the store, and, if claim
+// is true, claims the chunk for the request. TakePage returns false if the bundle is gone: then the caller still owns
+// the page.
 //
 // Invariant: the entry becomes ready in the step in which the last layer lands, and not before (M7).
 func (b *Bundles) TakePage(v *env.Env, s *store.Store, at table.Handle, page effects.Page, claim bool) bool {

@@ -247,7 +247,7 @@ func (r *Regions) membersByName() []int {
 	return order
 }
 
-// findMember returns the index of the member with a name, and false if there is none. membersByName is the result of
+// findMember returns the index of the member with a name, and false if there is none. byName is the result of
 // membersByName.
 func (r *Regions) findMember(byName []int, name string) (int, bool) {
 	i, found := slices.BinarySearchFunc(byName, name, func(i int, name string) int {

@@ -47,7 +47,7 @@ type Pipeline struct {
 	stagedPages    uint32     // staging pages of all fetches together
 	stagedPagesMax uint32     // the largest value of staged so far
 	draining       bool
-	lostLinks      []effects.Link // lostLinks links that fetches may still need
+	lostLinks      []effects.Link // links that fetches may still need
 	lossSweep      kernel.Sweep   // the sweep that ends these fetches
 
 	reports

@@ -13,9 +13,9 @@ import (
 // Therefore a step ends only as many as the work budget allows.
 
 // WithdrawSource ends, with code, the fetches that still need a source after the lease of the source is over.
-// WithdrawSource considers only the fetches with tickets that satisfy meant. Fetches that have read everything they
-// wanted from the source go on. WithdrawSource returns true when all these fetches have ended; otherwise the caller
-// calls it again in the next step.
+// WithdrawSource considers only the fetches with tickets for which matches returns true. Fetches that have read
+// everything they wanted from the source go on. WithdrawSource returns true when all these fetches have ended;
+// otherwise the caller calls it again in the next step.
 func (p *Pipeline) WithdrawSource(
 	v *env.Env, id table.Handle, code effects.Code, matches func(effects.Ticket) bool,
 ) (finished bool) {
@@ -83,8 +83,8 @@ func (p *Pipeline) endIfLost(v *env.Env, h table.Handle) {
 	p.endFetch(v, h, f, effects.PeerLost, s.failureReason("data plane", "gone"))
 }
 
-// activeSource returns the first source of a fetch that satisfies is and that has reads in flight or still to be
-// submitted. activeSource returns nil if there is none, or if the fetch was delivered.
+// activeSource returns the first source of a fetch for which matches returns true and that has reads in flight or still
+// to be submitted. activeSource returns nil if there is none, or if the fetch was delivered.
 func (p *Pipeline) activeSource(v *env.Env, h table.Handle, matches func(*source) bool) *source {
 	f := p.fetches.Get(h)
 	if f.delivered {

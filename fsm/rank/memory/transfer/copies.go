@@ -15,7 +15,7 @@ type Copies struct {
 	corrs   []effects.Corr // for each copy; zero when the copy has settled
 }
 
-// Begin takes target pages and submits the copies: at most `most` copies in parallel, each of a contiguous range of the
+// Begin takes target pages and submits the copies: at most parallel copies at a time, each of a contiguous range of the
 // chunks. ref receives the completion of each copy; the Attempt of ref is the number of the copy. pairs is scratch
 // space, which Begin returns.
 func (x *Copies) Begin(

@@ -161,8 +161,8 @@ func (r *Renewers) LeasesMax() int { return r.cfg.LeasesMax }
 // GrantBuffer returns an empty slice, with reused memory, for the grants that the caller passes to SendRequest.
 func (r *Renewers) GrantBuffer() []uint64 { return r.request.Grants[:0] }
 
-// SendRequest sends a request for more time for the given grants of a sender, or nothing if there are none. If more is
-// positive, further leases follow from that slot on, and the next request continues there.
+// SendRequest sends a request for more time for the given grants of a sender, or nothing if there are none. If nextSlot
+// is positive, further leases follow from that slot on, and the next request continues there.
 func (r *Renewers) SendRequest(v *env.Env, class int, grants []uint64, selfID, peer effects.Incarnation, nextSlot int32) {
 	x, m := &r.byClass[class], &r.request
 	*m = protocol.RenewRequest{

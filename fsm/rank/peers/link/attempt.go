@@ -51,8 +51,8 @@ func timerRef(kind uint8, h table.Handle) kernel.Ref {
 }
 
 // FailPeer ends the link to a peer, or the attempt to make a link. The connections and the data-plane link are closed,
-// and a new attempt follows after a delay. The argument what describes the cause in more detail than the code. FailPeer
-// does nothing while the peer is Idle or in Backoff.
+// and a new attempt follows after a delay. The argument detail describes the cause in more detail than the code.
+// FailPeer does nothing while the peer is Idle or in Backoff.
 func (l *Links) FailPeer(v *env.Env, h table.Handle, cause effects.Code, detail effects.Why) {
 	c := l.viewOutbound(v, h)
 	c.failPeer(cause, detail)

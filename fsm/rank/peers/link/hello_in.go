@@ -27,8 +27,8 @@ type initExchange struct {
 	ev *effects.Received
 }
 
-// HandleInit answers a request on the init channel. busy counts, for each fairness class, what the rank keeps for it.
-// If the hello takes the row of another inbound peer, TakeReplaced returns that peer's class afterwards.
+// HandleInit answers a request on the init channel. classRows counts, for each fairness class, what the rank keeps for
+// it. If the hello takes the row of another inbound peer, TakeReplaced returns that peer's class afterwards.
 func (l *Links) HandleInit(v *env.Env, ev *effects.Received, classRows []uint32) {
 	if ev.Request == 0 {
 		return

@@ -115,8 +115,8 @@ func (or *promiseOracle) seesAllPromises(n *world.Node) bool {
 	return len(or.w.SourcePlan.Topology.Pull) == 0 && !or.w.Flows.AnyRequestsChunks() && !or.stateOf(n).unknownGrant
 }
 
-// recordPromise records that n keeps a chunk for a request from now on. If sure is false, the promise may not have been
-// made.
+// recordPromise records that n keeps a chunk for a request from now on. If certain is false, the promise may not have
+// been made.
 func (or *promiseOracle) recordPromise(n *world.Node, chunk uint32, request uint64, certain bool) {
 	state := or.stateOf(n)
 	state.touched = append(state.touched, chunk)

@@ -73,7 +73,7 @@ type promptState struct {
 	abandonedJobs    []int                 `snap:"scratch"` // jobs of abandoned requests, counted from 1
 	dueGrants        []dueGrant            // grants to give back, while the machine is busy
 	abandoningJobs   []int                 // jobs that the machine is abandoning, while the machine is busy
-	readsUnwanted    bool                  // readsUnwanted for such jobs are in progress
+	readsUnwanted    bool                  // reads for such jobs are in progress
 	readerlessLeases []effects.GrantID     // read leases of lost readers, while the machine is busy
 	reportedJobs     []int                 `snap:"scratch"` // jobs that the machine reports as abandoned
 	failedPuts       []effects.Ticket      `snap:"scratch"` // puts that failed
