@@ -55,8 +55,8 @@ func (f *Requester) OnTimer(e *flow.Env, ref kernel.Ref) {
 	code := effects.Expired
 	if r.phase == getRequesting && e.Now.Sub(r.sentAt) >= f.cfg.LookupTimeout/slowReplyPart {
 		// The command's Timeout is shorter than the timeout of a request, so the reply timer would not trip the breaker.
-		const reason, trial, minChunks = "", true, 0
-		f.breakers.Trip(e.Now, r.peerAddr, code, reason, trial, minChunks)
+		// Without a reason, after a trial, for any number of chunks.
+		f.breakers.Trip(e.Now, r.peerAddr, code, "", true, 0)
 	}
 	r.setReason(code, timeoutReason(r))
 	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == getLinking && g != link.GateOpen && cause != effects.OK {
