@@ -124,8 +124,8 @@ func (r *Rank) registerFlows() {
 		return
 	}
 	for _, x := range [...]struct {
-		is              bool
-		of              kernel.Owner
+		present         bool
+		owner           kernel.Owner
 		signaledByPeers bool
 	}{
 		{cfg.Role.Sends() && cfg.Pull, kernel.OwnerPullSource, true},
@@ -140,8 +140,8 @@ func (r *Rank) registerFlows() {
 		{cfg.Shares, kernel.OwnerP2POwner, false},
 		{cfg.Shares, kernel.OwnerP2PRequester, true},
 	} {
-		if x.is {
-			r.registerFlow(x.of, x.signaledByPeers)
+		if x.present {
+			r.registerFlow(x.owner, x.signaledByPeers)
 		}
 	}
 }
