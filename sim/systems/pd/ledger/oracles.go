@@ -140,6 +140,9 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 type oraclePointer[P any] interface {
 	*P
 	setReferences(w *pd.Cluster, all *Oracles)
+	// subscribe subscribes the oracle to what it has to know. It is part of the constraint and no optional method, because
+	// an oracle that is not subscribed judges nothing, and no run would differ.
+	subscribe(l *oracle.Subscriptions[P])
 }
 
 // oracleAccessors holds an accessor for each registered oracle.
@@ -150,8 +153,7 @@ type oracleAccessor func(*Oracles) interface {
 	setReferences(w *pd.Cluster, all *Oracles)
 }
 
-// addOracle registers an oracle with the ledger. If the oracle has a method subscribe, the method is called and
-// subscribes the oracle to events. A method reset is called when a run begins, with the number of nodes. An oracle with
+// addOracle registers an oracle with the ledger, and subscribes it. A method reset is called when a run begins, with the number of nodes. An oracle with
 // state for each incarnation ([perIncarnation]) clears the state of a node when a new incarnation of the node starts,
 // before anything else about the new incarnation is reported to the oracle.
 func addOracle[P any, M oraclePointer[P]](l *oracle.Subscriptions[Oracles], at func(*Oracles) *P) {
@@ -160,11 +162,7 @@ func addOracle[P any, M oraclePointer[P]](l *oracle.Subscriptions[Oracles], at f
 	if _, is := zero.(incarnationOracle); is {
 		oracle.On(part, func(o *P, _ *oracle.Call, e world.NodeStarted) { any(o).(incarnationOracle).beginIncarnation(e.Node) })
 	}
-	if x, is := zero.(interface {
-		subscribe(*oracle.Subscriptions[P])
-	}); is {
-		x.subscribe(part)
-	}
+	M(new(P)).subscribe(part)
 }
 
 // SetReferences sets the references of each oracle to the cluster w and to all oracles.

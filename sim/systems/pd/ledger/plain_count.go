@@ -63,3 +63,6 @@ func (or *plainCountOracle) verifyCount(n *world.Node, conn uint64, id effects.G
 		or.fail(checkPlains, "node %d serves %d vanilla senders at a time, %d are allowed", n.AsSubject(), len(or.conns), limit)
 	}
 }
+
+// subscribe subscribes to nothing: other oracles call this one.
+func (*plainCountOracle) subscribe(*oracle.Subscriptions[plainCountOracle]) {}

@@ -68,3 +68,6 @@ func (or *secondPoolOracle) verifyReservedPool(n *world.Node, t effects.Ticket, 
 			n.AsSubject(), n.PageSubject(page), oracle.Ticket(t))
 	}
 }
+
+// subscribe subscribes to nothing: other oracles call this one.
+func (*secondPoolOracle) subscribe(*oracle.Subscriptions[secondPoolOracle]) {}
