@@ -153,9 +153,9 @@ type oracleAccessor func(*Oracles) interface {
 	setReferences(w *pd.Cluster, all *Oracles)
 }
 
-// addOracle registers an oracle with the ledger, and subscribes it. A method reset is called when a run begins, with the number of nodes. An oracle with
-// state for each incarnation ([perIncarnation]) clears the state of a node when a new incarnation of the node starts,
-// before anything else about the new incarnation is reported to the oracle.
+// addOracle registers an oracle with the ledger, and subscribes it. A method reset is called when a run begins, with
+// the number of nodes. An oracle with state for each incarnation ([perIncarnation]) clears the state of a node when a
+// new incarnation of the node starts, before anything else about the new incarnation is reported to the oracle.
 func addOracle[P any, M oraclePointer[P]](l *oracle.Subscriptions[Oracles], at func(*Oracles) *P) {
 	oracleAccessors = append(oracleAccessors, func(o *Oracles) interface{ setReferences(*pd.Cluster, *Oracles) } { return M(at(o)) })
 	part, zero := oracle.AddPart(l, at), any(new(P))
