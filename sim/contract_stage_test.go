@@ -239,7 +239,7 @@ func (s *stage) Node(at contract.End) contract.Node {
 // Fill implements contract.DataStage, and records for the ledger that an engine has the pages.
 func (s *stage) Fill(at contract.End, pages []effects.Page) {
 	n := s.w.Nodes[at]
-	s.w.AddCommand(pd.Command{Want: plan.CommandReserve, Node: n.ID, Incarnation: n.Incarnation, Finished: true, Pages: slices.Clone(pages)})
+	s.w.AddCommand(pd.Command{Kind: plan.CommandReserve, Node: n.ID, Incarnation: n.Incarnation, Finished: true, Pages: slices.Clone(pages)})
 	for _, p := range pages {
 		pg := &n.Pool.Pages[p.Index]
 		pg.Reserved, pg.LastGeneration = effects.Ticket(len(s.w.Commands)), p.Generation

@@ -16,7 +16,7 @@ func newFetchStage(t *testing.T, seed uint64) (*stage, *world.Node, effects.Tick
 	s := newStage(t, seed)
 	n := s.w.Nodes[contract.B]
 	s.w.Jobs[0].KeyNumbers = []uint32{1, 2}
-	s.w.AddCommand(pd.Command{Want: plan.CommandFetch, Node: n.ID, Incarnation: n.Incarnation, Name: 1, DueAt: 1 << 60, Count: 2})
+	s.w.AddCommand(pd.Command{Kind: plan.CommandFetch, Node: n.ID, Incarnation: n.Incarnation, Name: 1, DueAt: 1 << 60, Count: 2})
 	var pages []effects.Page
 	for i, id := range s.w.Jobs[0].KeyNumbers {
 		pages = append(pages, effects.Page{Index: uint32(3 + i), Length: n.Pool.PageBytes,

@@ -59,13 +59,13 @@ func (w *trial) giveItem(n *world.Node, item int) {
 	commands := customOf(n).system.Commands
 	names := slices.Sorted(maps.Keys(commands))
 	customOf(n).commandCount++
-	c := pd.Command{Want: firstCustomKind + plan.CommandKind(slices.Index(names, x.Do)), Node: n.ID, Incarnation: n.Incarnation, Job: item,
+	c := pd.Command{Kind: firstCustomKind + plan.CommandKind(slices.Index(names, x.Do)), Node: n.ID, Incarnation: n.Incarnation, Job: item,
 		Body: commands[x.Do](*x)}
-	c.Name = plan.AboutCommand(uint32(n.ID), c.Want, customOf(n).commandCount)
+	c.Name = plan.AboutCommand(uint32(n.ID), c.Kind, customOf(n).commandCount)
 	t := w.AddCommand(c)
 	w.UnfinishedCount++
 	w.Result.Commands++
-	w.QueueForNode(n, 0, world.Delivery{Kind: world.KindCommand, A: uint64(t), B: uint64(c.Want)})
+	w.QueueForNode(n, 0, world.Delivery{Kind: world.KindCommand, A: uint64(t), B: uint64(c.Kind)})
 }
 
 // itemOf returns the item from which a command was made.

@@ -22,7 +22,7 @@ type Config struct {
 	Plane         string              // name of the data plane in the rank's configuration
 	Layout        protocol.Layout     // layout of the rank's pages
 	Window        uint16              // number of registrations that may be in flight with one rank, as stated in hellos
-	// RegistrationTimeout is how long a consumer's registration may wait for the rank's request (gateway.patience).
+	// RegistrationTimeout is how long a consumer's registration may wait for the rank's request (gateway.registration_timeout).
 	RegistrationTimeout effects.Duration
 	// EnginesMax limits the producers, the consumers that are ready, and the consumers that are still being queried,
 	// each separately. RegistrationsMax limits this node's registrations with producers that are in flight, and the

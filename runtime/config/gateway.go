@@ -34,7 +34,7 @@ var gatewayKeys = []key{
 		[]choice[string]{{"^cma", "^cma"}, {"tcp", "tcp"}}, 0, nil), def: "^cma",
 		doc: "the transport that UCX may use, in the form of `UCX_TLS`; with any other transport an engine on this host " +
 			"could write into this node's memory by itself, and nothing could stop it"},
-	{name: "gateway.patience",
+	{name: "gateway.registration_timeout",
 		kind: durationKind(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.RegistrationTimeout }),
 		def:  "480", doc: "how long a registration of an engine waits for its request to be finished"},
 	{name: "gateway.side_timeout",

@@ -73,7 +73,7 @@ var directoryKeys = []key{
 			"send 2,000 and 50"},
 	{name: "directory.syncs", kind: integerKind(1, 1<<12, func(d *draft) *uint32 { return &d.directory.Tables.Syncs }),
 		def: "16", doc: "the maximum number of full syncs at the same time; further full syncs begin later"},
-	{name: "directory.sync_patience",
+	{name: "directory.sync_timeout",
 		kind: durationKind(time.Second, time.Hour, func(d *draft) *time.Duration { return &d.directory.Tables.SyncTimeout }),
 		def:  "60", doc: "after this time without progress the directory gives up a full sync"},
 	{name: "directory.fade",

@@ -16,8 +16,8 @@ import (
 func TestFileBoundsMatchMachine(t *testing.T) {
 	for _, bounds := range []string{
 		"instances: 1048576, workers: 1048576, workers_of_one: 1048576, holders: 65534, chunks: 2147483648, prefix: 4096, " +
-			"peers: 256, batch_hashes: 65536, syncs: 4096, sync_patience: 1h",
-		"instances: 1, workers: 1, holders: 2, chunks: 1, prefix: 1, peers: 1, batch_hashes: 1, syncs: 1, sync_patience: 1",
+			"peers: 256, batch_hashes: 65536, syncs: 4096, sync_timeout: 1h",
+		"instances: 1, workers: 1, holders: 2, chunks: 1, prefix: 1, peers: 1, batch_hashes: 1, syncs: 1, sync_timeout: 1",
 	} {
 		d := open(t, freePorts(t, 1)+"extra_config: {kvferry: {directory: {"+bounds+"}}}\n")
 		if d.Heartbeat() == "" || len(d.Ports()) != 1 {

@@ -96,7 +96,7 @@ func (c Config) withDefaults() (Config, error) {
 		value         *time.Duration
 		def, min, max time.Duration
 	}{
-		{"patience", &limits.RegistrationTimeout, 480 * time.Second, time.Second, 24 * time.Hour},
+		{"registration_timeout", &limits.RegistrationTimeout, 480 * time.Second, time.Second, 24 * time.Hour},
 		{"side_timeout", &limits.SideTimeout, 5 * time.Second, time.Millisecond, time.Hour},
 		{"stall_timeout", &limits.StallTimeout, 10 * time.Second, time.Millisecond, time.Hour},
 	} {

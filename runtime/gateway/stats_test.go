@@ -158,8 +158,8 @@ func TestLimits(t *testing.T) {
 		limits     config.Gateway
 	}{
 		{"transports", "all", config.Gateway{Transports: "all"}},
-		{"patience", "999ms", config.Gateway{RegistrationTimeout: 999 * time.Millisecond}},
-		{"patience", "86401s", config.Gateway{RegistrationTimeout: 86401 * time.Second}},
+		{"registration_timeout", "999ms", config.Gateway{RegistrationTimeout: 999 * time.Millisecond}},
+		{"registration_timeout", "86401s", config.Gateway{RegistrationTimeout: 86401 * time.Second}},
 		{"side_timeout", "999us", config.Gateway{SideTimeout: 999 * time.Microsecond}},
 		{"side_timeout", "2h", config.Gateway{SideTimeout: 2 * time.Hour}},
 		{"stall_timeout", "999us", config.Gateway{StallTimeout: 999 * time.Microsecond}},
@@ -180,7 +180,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s is %s in a file: %v", bad.key, bad.value, err)
 		}
 	}
-	for key, value := range map[string]string{"patience": "1s", "side_timeout": "1h", "stall_timeout": "1ms"} {
+	for key, value := range map[string]string{"registration_timeout": "1s", "side_timeout": "1h", "stall_timeout": "1ms"} {
 		if err := parseLimit(key, value); err != nil {
 			t.Errorf("%s is %s in a file: %v", key, value, err)
 		}

@@ -37,9 +37,6 @@ const (
 	poolBytes    = 16 + 4 + 8 + 8 + 1
 	poolsMax     = 2 // pools that a peer may serve
 	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + poolsMax*poolBytes + 1 + 16
-	// revokedMax is the largest number of grants that an accept lists. It must be at least maxRevoked of
-	// runtime/plane (leased_pool.go), because a target lists all grants that its pool has recorded.
-	revokedMax = 1024
 	// rootMax is the size of HCCL's root info: bytes that rank 0 of a communicator makes, and that the other end needs
 	// to join. An offer has the root info if the initiator is rank 0, an accept if the target is.
 	rootMax     = 4108
@@ -47,7 +44,7 @@ const (
 	offerBytes  = epochBytes + 2
 	acceptBytes = epochBytes + 1 + 1 + 2 + 2
 	// frameMax bounds every frame.
-	frameMax = framing.HeaderBytes + acceptBytes + 8*revokedMax + rootMax
+	frameMax = framing.HeaderBytes + acceptBytes + 8*plane.MaxRevoked + rootMax
 )
 
 // hello is the first frame of an initiator.
@@ -221,8 +218,8 @@ func parseWelcome(b []byte) (w welcome, err error) {
 	b = b[poolsMax*poolBytes:]
 	w.regions, w.proof = b[0], [16]byte(b[1:])
 	if n := len(w.pools); n == 0 || w.regions == 0 || n == poolsMax && w.pools[0].ID == w.pools[1].ID {
-		return w, fmt.Errorf("%w: welcome names %d pools in %d regions; want 1 or 2 pools with different ids, and a region",
-			framing.ErrMalformed, n, w.regions)
+		return w, fmt.Errorf("%w: welcome names %d pools in %d regions; want 1 or 2 pools with different ids, and at least "+
+			"1 region", framing.ErrMalformed, n, w.regions)
 	}
 	return w, nil
 }
@@ -291,7 +288,7 @@ func parseAccept(b []byte) (a accept, err error) {
 	a.code = effects.CodeFromWire(uint32(b[8]))
 	a.moreRevoked = b[9] == 1
 	n, root := int(binary.LittleEndian.Uint16(b[10:])), int(binary.LittleEndian.Uint16(b[12:]))
-	if b[9] > 1 || n > revokedMax || root > rootMax || len(b) != acceptBytes+8*n+root {
+	if b[9] > 1 || n > plane.MaxRevoked || root > rootMax || len(b) != acceptBytes+8*n+root {
 		return a, fmt.Errorf("%w: accept has %d bytes, the mark %d, %d grants and %d bytes of root info",
 			framing.ErrMalformed, len(b), b[9], n, root)
 	}

@@ -48,9 +48,9 @@ type LeasedPool struct {
 	mu            sync.Mutex
 	expellers     []Expeller
 	grants        map[uint16]leasedGrant // by the low 16 bits of the grant's id, in which grants in force differ
-	revokedGrants []leasedGrant          // the newest revoked grants, oldest first; at most maxRevoked
+	revokedGrants []leasedGrant          // the newest revoked grants, oldest first; at most MaxRevoked
 	// droppedPeers are the peers with revoked grants that are no longer in the list of revoked grants. There are at
-	// most maxRevoked entries; beyond that allDropped is set, and stands for every peer.
+	// most MaxRevoked entries; beyond that allDropped is set, and stands for every peer.
 	droppedPeers map[effects.Incarnation]struct{}
 	allDropped   bool
 }
@@ -61,8 +61,8 @@ type leasedGrant struct {
 	peer effects.Incarnation
 }
 
-// maxRevoked is the number of revoked grants that are recorded individually.
-const maxRevoked = 1024
+// MaxRevoked is the number of revoked grants that are recorded individually.
+const MaxRevoked = 1024
 
 // LeasedPoolConfig describes a LeasedPool.
 type LeasedPoolConfig struct {
@@ -205,7 +205,7 @@ func (l *LeasedPool) Revoke(id effects.GrantID) {
 }
 
 func (l *LeasedPool) recordRevoked(r leasedGrant) {
-	if len(l.revokedGrants) == maxRevoked {
+	if len(l.revokedGrants) == MaxRevoked {
 		l.dropRevoked(l.revokedGrants[0].peer)
 		l.revokedGrants = append(l.revokedGrants[:0], l.revokedGrants[1:]...)
 	}
@@ -213,7 +213,7 @@ func (l *LeasedPool) recordRevoked(r leasedGrant) {
 }
 
 func (l *LeasedPool) dropRevoked(peer effects.Incarnation) {
-	if len(l.droppedPeers) == maxRevoked {
+	if len(l.droppedPeers) == MaxRevoked {
 		l.allDropped = true
 		clear(l.droppedPeers)
 	}

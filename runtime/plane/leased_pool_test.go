@@ -88,7 +88,7 @@ func TestLeasedPoolRevokesWithoutLinks(t *testing.T) {
 func TestLeasedPoolDropsOldRevocationsSafely(t *testing.T) {
 	l, _ := newLeasedPool(t)
 	peer, other := effects.Incarnation{1}, effects.Incarnation{2}
-	for n := range effects.GrantID(maxRevoked + 10) {
+	for n := range effects.GrantID(MaxRevoked + 10) {
 		who := peer
 		if n%2 == 1 {
 			who = other
@@ -97,13 +97,13 @@ func TestLeasedPoolDropsOldRevocationsSafely(t *testing.T) {
 		l.Grant(&effects.Grant{ID: id, Peer: who})
 		l.Revoke(id)
 	}
-	if ids, more := l.RevokedGrants(peer); len(ids) != maxRevoked/2 || !more {
+	if ids, more := l.RevokedGrants(peer); len(ids) != MaxRevoked/2 || !more {
 		t.Fatalf("%d remembered, and others: %v", len(ids), more)
 	}
 	if ids, more := l.RevokedGrants(effects.Incarnation{3}); len(ids) != 0 || more {
 		t.Fatalf("of a peer of whom nothing was taken back %d are remembered, and others: %v", len(ids), more)
 	}
-	for n := range maxRevoked + 1 { // one peer each, whose revoked grant is dropped from the list
+	for n := range MaxRevoked + 1 { // one peer each, whose revoked grant is dropped from the list
 		l.dropRevoked(effects.Incarnation{9, byte(n), byte(n >> 8)})
 	}
 	if _, more := l.RevokedGrants(effects.Incarnation{3}); !more || len(l.droppedPeers) > 0 {

@@ -121,7 +121,7 @@ func (d *Door) admitConn(conn net.Conn, name string, serve func(*Conn) error) {
 		defer d.leaveConn(c)
 		if cause := c.closeReason(); cause != "" {
 			d.Warn(cause, c.Address, "channel", name, "peer", conn.RemoteAddr(), "total_max", d.config.MaxTotal,
-				"per_address_max", d.config.MaxPerAddress, "strangers_max", d.config.MaxStrangers, "patience", d.config.HandshakeTimeout)
+				"per_address_max", d.config.MaxPerAddress, "strangers_max", d.config.MaxStrangers, "handshake_timeout", d.config.HandshakeTimeout)
 		} else if !IsOrdinaryEnd(err) {
 			d.Warn("a connection failed", c.Address, "channel", name, "peer", conn.RemoteAddr(), "err", err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
@@ -33,15 +34,12 @@ const (
 const (
 	helloBytes   = 4 + 5*16
 	welcomeBytes = 1 + 16 + 16 + 16 + 4 + 8 + 8 + 8 + 16
-	// maxRevoked is the largest number of grants that an accept lists. It must be at least maxRevoked of
-	// runtime/plane (leased_pool.go), because a target lists all grants that its pool has recorded.
-	maxRevoked = 1024
 	// maxMetadata bounds an agent's metadata. A region has some hundred bytes for each transport.
 	maxMetadata = 64 << 10
 	epochBytes  = 8
 	acceptBytes = epochBytes + 1 + 1 + 2 + 4
 	// maxFrame is the length of the longest frame.
-	maxFrame = framing.HeaderBytes + acceptBytes + 8*maxRevoked + maxMetadata
+	maxFrame = framing.HeaderBytes + acceptBytes + 8*plane.MaxRevoked + maxMetadata
 )
 
 // hello is the first message of an initiator.
@@ -183,7 +181,7 @@ func parseAccept(b []byte) (a accept, err error) {
 	}
 	a.code, a.more = effects.CodeFromWire(uint32(b[8])), b[9] == 1
 	n, metadata := int(binary.LittleEndian.Uint16(b[10:])), int64(binary.LittleEndian.Uint32(b[12:]))
-	if b[9] > 1 || n > maxRevoked || metadata > maxMetadata || int64(len(b)) != int64(acceptBytes+8*n)+metadata ||
+	if b[9] > 1 || n > plane.MaxRevoked || metadata > maxMetadata || int64(len(b)) != int64(acceptBytes+8*n)+metadata ||
 		a.code == effects.OK && metadata == 0 {
 		return a, fmt.Errorf("%w: accept of %d bytes with code %s, flag %d, %d revoked grants and %d bytes of metadata",
 			framing.ErrMalformed, len(b), a.code, b[9], n, metadata)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
@@ -49,7 +50,7 @@ func TestFramesComeBack(t *testing.T) {
 		t.Errorf("%+v, %v", w, err)
 	}
 	// The longest accept is parsed.
-	long := accept{epoch: 1, revoked: make([]effects.GrantID, maxRevoked), metadata: make([]byte, maxMetadata)}
+	long := accept{epoch: 1, revoked: make([]effects.GrantID, plane.MaxRevoked), metadata: make([]byte, maxMetadata)}
 	if _, err := parseAccept(body(t, appendAccept(nil, long), kindAccept)); err != nil {
 		t.Error(err)
 	}

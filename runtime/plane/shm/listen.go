@@ -29,17 +29,17 @@ const (
 // listenForPeers opens the socket that peers on this host connect to. By default the name is abstract: there is no
 // file, so that nothing outlives the process, however the process ends. Only if the configuration names a folder does
 // the socket get a file, in a private folder. The private folders of processes that were killed are removed.
-func listenForPeers(ctx context.Context, dir string) (listener net.Listener, folder string, err error) {
+func listenForPeers(ctx context.Context, parent string) (listener net.Listener, folder string, err error) {
 	var config net.ListenConfig
-	if dir == "" {
+	if parent == "" {
 		name := abstractPrefix + rand.Text()
 		if listener, err = config.Listen(ctx, "unix", name); err != nil {
 			return nil, "", fmt.Errorf("listen for peers on this host at %s: %w", name, err)
 		}
 		return listener, "", nil
 	}
-	removeStale(dir, time.Now().Add(-minSocketAge))
-	folder, err = os.MkdirTemp(dir, folderPrefix) // Mode 0700: no other user can connect.
+	removeStale(parent, time.Now().Add(-minSocketAge))
+	folder, err = os.MkdirTemp(parent, folderPrefix) // Mode 0700: no other user can connect.
 	if err != nil {
 		return nil, "", fmt.Errorf("make a folder for the shm socket: %w", err)
 	}
@@ -54,8 +54,8 @@ func listenForPeers(ctx context.Context, dir string) (listener net.Listener, fol
 // removeStale removes the folders in dir with a socket that is older than before and has no listener any more. Only
 // folders like those that this package makes are removed: a private folder of this user that contains a socket of this
 // user and nothing else.
-func removeStale(dir string, before time.Time) {
-	paths, _ := filepath.Glob(filepath.Join(dir, folderPrefix+"*", socketName)) // The pattern is well formed.
+func removeStale(parent string, before time.Time) {
+	paths, _ := filepath.Glob(filepath.Join(parent, folderPrefix+"*", socketName)) // The pattern is well formed.
 	for _, path := range paths {
 		folder := filepath.Dir(path)
 		if mode, _, ok := ownFile(folder); !ok || mode != os.ModeDir|0o700 {

@@ -110,7 +110,7 @@ func (h *host) startReserve(x *hostCall, b *protocol.EngineCall) bool {
 	if j := &h.state.w.Jobs[x.job]; j.Sender == h.node.ID { // A lying engine may reserve for a job to the engine's own node.
 		j.SenderIncarnation = h.incarnation
 	}
-	h.giveCommand(x, pd.Command{Want: plan.CommandReserve, Job: x.job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},
+	h.giveCommand(x, pd.Command{Kind: plan.CommandReserve, Job: x.job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},
 		pd.InfoOf(h.node).Cfg.ReserveTimeout)
 	if !h.sentCalls[x.ref].isFalse {
 		h.state.w.Jobs[x.job].Batches[0].Reserve = x.ticket
@@ -134,7 +134,7 @@ func (h *host) giveGet(x *hostCall, j *pd.Job, wait effects.Duration) {
 	if j.Layers > 0 {
 		keys = j.ChunkKeys
 	}
-	h.giveCommand(x, pd.Command{Want: plan.CommandGet, Job: j.Index, Body: &engine.Get{Request: j.Name, Keys: keys, Wait: wait,
+	h.giveCommand(x, pd.Command{Kind: plan.CommandGet, Job: j.Index, Body: &engine.Get{Request: j.Name, Keys: keys, Wait: wait,
 		Layered: j.Layers > 0}}, wait)
 }
 
@@ -142,7 +142,7 @@ func (h *host) startContains(x *hostCall, _ *protocol.EngineCall) bool {
 	if !h.node.IsReceiver() || h.state.w.Jobs[x.job].Layers > 0 {
 		return false
 	}
-	h.giveCommand(x, pd.Command{Want: plan.CommandContains, Job: x.job, Body: &engine.Contains{Keys: h.state.w.Jobs[x.job].Keys}}, 0)
+	h.giveCommand(x, pd.Command{Kind: plan.CommandContains, Job: x.job, Body: &engine.Contains{Keys: h.state.w.Jobs[x.job].Keys}}, 0)
 	return true
 }
 
@@ -150,7 +150,7 @@ func (h *host) startAbandon(x *hostCall, _ *protocol.EngineCall) bool {
 	if !h.node.IsReceiver() {
 		return false
 	}
-	h.giveCommand(x, pd.Command{Want: plan.CommandAbandon, Job: x.job, Body: &engine.Abandon{Request: h.state.w.Jobs[x.job].Name}}, 0)
+	h.giveCommand(x, pd.Command{Kind: plan.CommandAbandon, Job: x.job, Body: &engine.Abandon{Request: h.state.w.Jobs[x.job].Name}}, 0)
 	return true
 }
 
@@ -166,7 +166,7 @@ func (h *host) startFetch(x *hostCall, b *protocol.EngineCall) bool {
 // giveFetch gives the rank a fetch command for the first chunks of a job.
 func (h *host) giveFetch(x *hostCall, count int, timeout effects.Duration) {
 	j := &h.state.w.Jobs[x.job]
-	h.giveCommand(x, pd.Command{Want: plan.CommandFetch, Job: x.job, Count: uint32(count), Body: &engine.Fetch{Request: j.Name,
+	h.giveCommand(x, pd.Command{Kind: plan.CommandFetch, Job: x.job, Count: uint32(count), Body: &engine.Fetch{Request: j.Name,
 		Keys: j.Keys[:count], Timeout: timeout}}, min(timeout, pd.InfoOf(h.node).Cfg.FetchTimeout))
 }
 
@@ -176,7 +176,7 @@ func (h *host) startBring(x *hostCall, _ *protocol.EngineCall) bool {
 	if !j.Flags[p2p.Flow.Flag] || p2p.IsDelayed(h.node, j) != (x.op == protocol.CallSharedFetch) {
 		return false
 	}
-	h.giveCommand(x, pd.Command{Want: p2p.WantBring, Job: x.job, Body: p2p.NewBring(h.state.w, h.node, j)}, pd.InfoOf(h.node).Cfg.BringTimeout)
+	h.giveCommand(x, pd.Command{Kind: p2p.WantBring, Job: x.job, Body: p2p.NewBring(h.state.w, h.node, j)}, pd.InfoOf(h.node).Cfg.BringTimeout)
 	return true
 }
 
@@ -184,14 +184,14 @@ func (h *host) startPut(x *hostCall, _ *protocol.EngineCall) bool {
 	w, cfg := h.state.w, &pd.InfoOf(h.node).Cfg
 	j := &w.Jobs[x.job]
 	reserved := &w.Commands[x.usedHoldings[0].ticket-1]
-	if reserved.Want != plan.CommandReserve || reserved.Job != x.job || j.Batches[0].Put != 0 {
+	if reserved.Kind != plan.CommandReserve || reserved.Job != x.job || j.Batches[0].Put != 0 {
 		return false
 	}
 	r := w.Nodes[j.Receiver]
 	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 	j.OpenPuts++
 	j.Batches[0].ReceiverIncarnation, j.Batches[0].Reserve = r.Incarnation, x.usedHoldings[0].ticket
-	h.giveCommand(x, pd.Command{Want: plan.CommandPut, Job: x.job, Pages: reserved.Pages, Body: &engine.Put{
+	h.giveCommand(x, pd.Command{Kind: plan.CommandPut, Job: x.job, Pages: reserved.Pages, Body: &engine.Put{
 		Peer:    engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
 		Request: j.Name, Keys: j.Keys, Pages: reserved.Pages, Layout: cfg.Layout, LastChunkTokens: j.TokensOf(len(j.Keys) - 1),
 		Last: true,
@@ -206,7 +206,7 @@ func (h *host) startStore(x *hostCall, _ *protocol.EngineCall) bool {
 	j := &w.Jobs[x.job]
 	pages := x.usedHoldings[0]
 	c := w.Commands[pages.ticket-1]
-	if !pd.InfoOf(h.node).Cfg.Shares || !h.node.IsCache || c.Want != plan.CommandReserve || c.Job != x.job {
+	if !pd.InfoOf(h.node).Cfg.Shares || !h.node.IsCache || c.Kind != plan.CommandReserve || c.Job != x.job {
 		return false
 	}
 	body := engine.Store{Reserved: pages.ticket}
@@ -218,10 +218,10 @@ func (h *host) startStore(x *hostCall, _ *protocol.EngineCall) bool {
 	if len(body.Keys) == 0 {
 		return false
 	}
-	given := pd.Command{Want: p2p.WantStore, Job: x.job, Target: pages.ticket, Body: &body, Pages: body.Pages}
+	given := pd.Command{Kind: p2p.WantStore, Job: x.job, Target: pages.ticket, Body: &body, Pages: body.Pages}
 	if x.op == protocol.CallShare {
 		share := engine.Share(body)
-		given.Want, given.Body = p2p.WantShare, &share
+		given.Kind, given.Body = p2p.WantShare, &share
 	}
 	h.giveCommand(x, given, 0)
 	return true
@@ -318,20 +318,20 @@ func (h *host) freeHolding(f session.Free) {
 func (h *host) returnHolding(x *hostCall) {
 	w, t := h.state.w, x.holdingToEnd.ticket
 	created := w.Commands[t-1]
-	c := pd.Command{Want: plan.CommandRelease, Target: t, Body: &engine.Release{Reserved: t}}
+	c := pd.Command{Kind: plan.CommandRelease, Target: t, Body: &engine.Release{Reserved: t}}
 	timeout := effects.Duration(0)
-	switch created.Want { //nolint:exhaustive // The other commands use pages of a Reserve.
+	switch created.Kind { //nolint:exhaustive // The other commands use pages of a Reserve.
 	case plan.CommandGet:
-		c.Want, c.Body = plan.CommandUnpin, &engine.Unpin{Got: t}
+		c.Kind, c.Body = plan.CommandUnpin, &engine.Unpin{Got: t}
 	case p2p.WantShare:
-		c = pd.Command{Want: p2p.WantWithdraw, Job: created.Job, Target: t, Body: &engine.Withdraw{Shared: t}, Pages: created.Pages}
+		c = pd.Command{Kind: p2p.WantWithdraw, Job: created.Job, Target: t, Body: &engine.Withdraw{Shared: t}, Pages: created.Pages}
 		timeout = p2p.WithdrawTimeout(h.node)
 	case layerwise.WantBegin:
 		script := layerwise.ScriptOf(w, &w.Jobs[created.Job])
 		c = script.Drop(t)
 		c.Job, c.Target = created.Job, created.Target
 	}
-	if h.returnedTickets[t] = created.Want != p2p.WantShare; h.returnedTickets[t] && created.Want != layerwise.WantBegin {
+	if h.returnedTickets[t] = created.Kind != p2p.WantShare; h.returnedTickets[t] && created.Kind != layerwise.WantBegin {
 		pd.OnPagesReleased.Report(&w.Panel, h.node.ID, pd.PagesReleased{Node: h.node, Ticket: t})
 	}
 	h.giveCommand(x, c, timeout)

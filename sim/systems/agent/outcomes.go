@@ -15,7 +15,7 @@ import (
 // The outcomes of calls.
 
 // givesFreePages reports whether a command gives the engine pages to fill.
-func givesFreePages(c *pd.Command) bool { return c.Want == plan.CommandReserve }
+func givesFreePages(c *pd.Command) bool { return c.Kind == plan.CommandReserve }
 
 // handleOutcome handles the outcome of a command.
 func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
@@ -23,7 +23,7 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 		return
 	}
 	h := stateOf(w).hostOf(n)
-	x, want := h.callByTicket[e.Ticket], c.Want
+	x, want := h.callByTicket[e.Ticket], c.Kind
 	if !e.Held {
 		delete(h.callByTicket, e.Ticket)
 	}
@@ -49,7 +49,7 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 		return
 	case want == plan.CommandFetch && e.Code != effects.OK && e.Begun:
 		j := &w.Jobs[x.job]
-		w.GiveCommand(n, pd.Command{Want: pd.WantGiveUp, Job: x.job, Count: uint32(len(j.Keys)), Attached: true,
+		w.GiveCommand(n, pd.Command{Kind: pd.WantGiveUp, Job: x.job, Count: uint32(len(j.Keys)), Attached: true,
 			Body: &engine.GiveUp{Request: j.Name, Keys: j.Keys}}, 0)
 	}
 	a := &protocol.EngineAnswer{ID: x.ref.ID, Code: uint32(e.Code), Hits: e.Hits, Sent: e.Sent, Skipped: e.Skipped}
@@ -181,7 +181,7 @@ func handleReturn(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	}
 	h := stateOf(w).hostOf(n)
 	t := ticketOf(w, c)
-	x, want := h.callByTicket[t], c.Want
+	x, want := h.callByTicket[t], c.Kind
 	delete(h.callByTicket, t)
 	switch want { //nolint:exhaustive // The other commands are puts.
 	case layerwise.WantSave, layerwise.WantFinish:

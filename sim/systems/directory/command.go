@@ -16,10 +16,10 @@ type (
 )
 
 // factAtRest observes that the final lookups have begun. The ID is the time at which the faults ended. The Count is
-// keepsFirst if a directory never gives up a worker as silent during the run, so that a mistaken belief can last.
+// keepSilentWorkers if a directory never gives up a worker as silent during the run, so that a mistaken belief can last.
 const (
-	factAtRest = effects.FactOther
-	keepsFirst = 1
+	factAtRest        = effects.FactOther
+	keepSilentWorkers = 1
 )
 
 func (*admitBody) IsCommand()       {}

@@ -13,11 +13,11 @@ import (
 // A directory that receives a late message cannot tell which incarnation has ended, until the earlier incarnation has
 // been silent for some time. If that time is longer than the run, the directory never finds out.
 type incarnations struct {
-	current      map[workerID]protocol.UUID
-	heardLate    map[workerID]bool // workers of which a message of another incarnation arrived late
-	authors      map[string]uint64 // log author, by the name of a directory's node
-	lateEntry    bool              // an entry arrived whose author is not the latest author of any directory's node
-	neverExpires bool              // a directory waits for a silent worker longer than the run (keepsFirst)
+	current            map[workerID]protocol.UUID
+	heardLate          map[workerID]bool // workers of which a message of another incarnation arrived late
+	authors            map[string]uint64 // log author, by the name of a directory's node
+	lateEntry          bool              // an entry arrived whose author is not the latest author of any directory's node
+	keepsSilentWorkers bool              // a directory waits for a silent worker longer than the run (keepSilentWorkers)
 }
 
 // recordSent records a registration, a heartbeat or a log entry when it is sent.
@@ -60,7 +60,7 @@ func (b *incarnations) recordArrival(body []byte) {
 // mayStayStale reports whether a directory may take an earlier incarnation of a worker for the present one until the
 // end of the run.
 func (b *incarnations) mayStayStale(id workerID) bool {
-	return b.neverExpires && (b.lateEntry || b.heardLate[id])
+	return b.keepsSilentWorkers && (b.lateEntry || b.heardLate[id])
 }
 
 // decodeRegistration decodes a registration or a heartbeat and returns the worker and its incarnation.

@@ -64,7 +64,7 @@ func checkLookups(check lookupCheck) func(l *oracle.Subscriptions[ledger]) {
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Observe) {
 			if e.Fact == factAtRest {
 				b.faultsEndAt = effects.Time(e.ID)
-				b.incarnations.neverExpires = e.Count == keepsFirst
+				b.incarnations.keepsSilentWorkers = e.Count == keepSilentWorkers
 			}
 		})
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Send) { b.incarnations.recordSent(c.NodeName(), e.Body) })

@@ -54,7 +54,7 @@ func newNode(w workerID, b custom.Boot, c registrar.Config, directories []string
 		pools: memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pageCount, ClassShare: pageCount}),
 	}
 	if hasReliableLog(b.Plan) {
-		n.restFact.Count = keepsFirst
+		n.restFact.Count = keepSilentWorkers
 	}
 	return n, nil
 }
@@ -144,7 +144,7 @@ func (n *node) VisitTables(visit func(name string, n, most int)) {
 			syncs++
 		}
 	}
-	if n.restFact.Count != keepsFirst { // Otherwise a directory may request syncs until the end of the run.
+	if n.restFact.Count != keepSilentWorkers { // Otherwise a directory may request syncs until the end of the run.
 		visit("syncs", syncs, len(n.limits.Directories))
 	}
 	visit("lookups", n.Lookups.CountUnfinished(), n.limits.LookupsMax)

@@ -119,7 +119,7 @@ func (x *prefill) beginCommand(w *pd.Cluster) pd.Command {
 		init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 		body.Peer = engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
 	}
-	return pd.Command{Want: wantBegin, Body: &body}
+	return pd.Command{Kind: wantBegin, Body: &body}
 }
 
 // drawFigures draws the estimates of compute and transfer time that some engines state.
@@ -183,9 +183,9 @@ func continueJob(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 	x := drawPrefill(w, j)
 	switch {
 	case at == x.preemptAt && !wasPreempted(w, n, j):
-		giveCommand(w, n, j, at, pd.Command{Want: wantStop, Body: &ops.Preempt{Request: j.Name}}, 0)
+		giveCommand(w, n, j, at, pd.Command{Kind: wantStop, Body: &ops.Preempt{Request: j.Name}}, 0)
 	case at == x.dropAt:
-		giveCommand(w, n, j, at, pd.Command{Want: wantStop, Body: &ops.Drop{Request: j.Name}}, 0)
+		giveCommand(w, n, j, at, pd.Command{Kind: wantStop, Body: &ops.Drop{Request: j.Name}}, 0)
 	case at < len(x.stepEnds)*pagesPerChunk(j):
 		giveCommand(w, n, j, at, x.saveCommand(w, at), 0)
 	default:
@@ -212,7 +212,7 @@ func (x *prefill) saveCommand(w *pd.Cluster, at int) pd.Command {
 	for i := from; i < to; i++ {
 		body.Keys, body.Pages = append(body.Keys, chunkKeys(j)[i]), append(body.Pages, all[i*pagesPerChunk(j)+layer])
 	}
-	return pd.Command{Want: wantSave, Body: &body, Pages: body.Pages}
+	return pd.Command{Kind: wantSave, Body: &body, Pages: body.Pages}
 }
 
 // finishCommand returns the command that finishes the request.
@@ -223,13 +223,13 @@ func (x *prefill) finishCommand(w *pd.Cluster) pd.Command {
 		all := w.Commands[j.Batches[0].Reserve-1].Pages
 		body.Key, body.Pages = chunkKeys(j)[len(chunkKeys(j))-1], all[len(all)-pagesPerChunk(j):]
 	}
-	return pd.Command{Want: wantFinish, Body: &body, Pages: body.Pages}
+	return pd.Command{Kind: wantFinish, Body: &body, Pages: body.Pages}
 }
 
 // countCommands counts the commands of a kind that an engine has given for a job in the present incarnation.
 func countCommands(w *pd.Cluster, n *world.Node, j *pd.Job, want plan.CommandKind) (count int) {
 	for i := range w.Commands {
-		if c := &w.Commands[i]; c.Want == want && c.Job == j.Index && c.Node == n.ID && c.Incarnation == n.Incarnation {
+		if c := &w.Commands[i]; c.Kind == want && c.Job == j.Index && c.Node == n.ID && c.Incarnation == n.Incarnation {
 			count++
 		}
 	}
@@ -247,14 +247,14 @@ func wasPreempted(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 }
 
 // isPreempt reports whether a command preempts a request.
-func isPreempt(c *pd.Command) bool { _, is := c.Body.(*ops.Preempt); return is && c.Want == wantStop }
+func isPreempt(c *pd.Command) bool { _, is := c.Body.(*ops.Preempt); return is && c.Kind == wantStop }
 
 // isDrop reports whether a command drops a request.
-func isDrop(c *pd.Command) bool { _, is := c.Body.(*ops.Drop); return is && c.Want == wantStop }
+func isDrop(c *pd.Command) bool { _, is := c.Body.(*ops.Drop); return is && c.Kind == wantStop }
 
 // isLayerCommand reports whether a command belongs to a layerwise push.
 func isLayerCommand(c *pd.Command) bool {
-	return c.Want == wantBegin || c.Want == wantSave || c.Want == wantStop || c.Want == wantFinish
+	return c.Kind == wantBegin || c.Kind == wantSave || c.Kind == wantStop || c.Kind == wantFinish
 }
 
 // isBusy reports whether a rank still holds pages of a job, or has not delivered an outcome of the job.
@@ -270,7 +270,7 @@ func isBusy(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 // handleOutcome handles the outcome of a command, and gives the next command.
 func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &w.Jobs[c.Job]
-	from, want := c.From, c.Want
+	from, want := c.From, c.Kind
 	if !e.Held {
 		reportReturned(w, n, c)
 	}
@@ -282,7 +282,7 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 	case want == wantSave && e.Code == effects.TooMany && countCommands(w, n, j, wantSave) < 100:
 		giveCommand(w, n, j, from, repeatCommand(c), 10*effects.Millisecond)
 	case want == wantSave && (e.Code == effects.TooMany || e.Code == effects.NotFound):
-		giveCommand(w, n, j, from, pd.Command{Want: wantStop, Body: &ops.Drop{Request: j.Name}}, 0)
+		giveCommand(w, n, j, from, pd.Command{Kind: wantStop, Body: &ops.Drop{Request: j.Name}}, 0)
 	case want == wantSave && e.Code != effects.OK: // The push has failed; the outcome of the finish says why.
 		x := drawPrefill(w, j)
 		giveCommand(w, n, j, from, x.finishCommand(w), 0)
@@ -327,7 +327,7 @@ func reportReturned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 
 // repeatCommand returns a copy of a command, to give it again.
 func repeatCommand(c *pd.Command) pd.Command {
-	return pd.Command{Want: c.Want, Body: c.Body, Pages: c.Pages}
+	return pd.Command{Kind: c.Kind, Body: c.Body, Pages: c.Pages}
 }
 
 // handleReturn handles the return of the pages of a command.
@@ -349,7 +349,7 @@ func isFinished(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
 		c := &w.Commands[i]
 		if c.Job == j.Index && c.Node == n.ID && c.Incarnation == n.Incarnation && c.Finished &&
-			(isDrop(c) || c.Want == wantFinish || c.Want == wantBegin && c.Code != effects.OK) {
+			(isDrop(c) || c.Kind == wantFinish || c.Kind == wantBegin && c.Code != effects.OK) {
 			return true
 		}
 	}
@@ -379,7 +379,7 @@ func resumeJob(w *pd.Cluster, n *world.Node, j *pd.Job) {
 func releasePages(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	reserve := j.Batches[0].Reserve
 	for i := range w.Commands {
-		if c := &w.Commands[i]; c.Want == plan.CommandRelease && c.Target == reserve {
+		if c := &w.Commands[i]; c.Kind == plan.CommandRelease && c.Target == reserve {
 			return
 		}
 	}

@@ -78,7 +78,7 @@ var idleOracle = oracle.New("layers not idle", "a sender with layers and a link 
 		w := pd.ClusterOf(c)
 		n := w.Nodes[c.Node()]
 		o := layerCommand(w, n, e.Ticket)
-		if o == nil || o.Want != wantFinish || e.Code != effects.Expired {
+		if o == nil || o.Kind != wantFinish || e.Code != effects.Expired {
 			return
 		}
 		if c.CountJudged(checkIdle); s.activityOf(c).isIdle {

@@ -65,10 +65,10 @@ var Flow = pd.Flow{
 	},
 	BeginJob: beginJob, ContinueJob: continueJob,
 	Commands: []pd.CommandKind{
-		{Want: wantBegin, HandleOutcome: handleOutcome},
-		{Want: wantSave, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
-		{Want: wantStop, HandleOutcome: handleOutcome},
-		{Want: wantFinish, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
+		{Kind: wantBegin, HandleOutcome: handleOutcome},
+		{Kind: wantSave, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
+		{Kind: wantStop, HandleOutcome: handleOutcome},
+		{Kind: wantFinish, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
 	},
 	Oracles: []oracle.Oracle{outcomesOracle, transferOracle, wholeOracle, proxyOracle, idleOracle},
 }

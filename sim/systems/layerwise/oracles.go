@@ -43,7 +43,7 @@ var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer 
 				call.CountVoid(checkCode)
 			} else {
 				call.FailCheck(checkCode, "node %d ends %s of request %q as %s, and no peer sent a false message",
-					n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
+					n.AsSubject(), c.Kind, oracle.Request(w.Jobs[c.Job].Name), e.Code)
 			}
 		}
 		if j := &w.Jobs[c.Job]; j.SenderPagesPerChunk > 0 && (e.Code == effects.Mismatch || e.Code == effects.Unsupported) {
@@ -51,17 +51,17 @@ var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer 
 				call.CountVoid(checkFits)
 			} else {
 				call.FailCheck(checkFits, "node %d ends %s of request %q as %s, although the receiver has all layers of a chunk in a page",
-					n.AsSubject(), c.Want, oracle.Request(j.Name), e.Code)
+					n.AsSubject(), c.Kind, oracle.Request(j.Name), e.Code)
 			}
 		}
 		checkNoRoom(call, w, n, e, c)
-		if c.Want == wantFinish {
+		if c.Kind == wantFinish {
 			call.CountJudged(checkFits)
 			return
 		}
 		if call.CountJudged(checkImmediate); n.StepCount != c.ReceivedStep {
 			call.FailCheck(checkImmediate, "node %d does not end %s of request %q in the same step, ticket %d",
-				n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(e.Ticket))
+				n.AsSubject(), c.Kind, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(e.Ticket))
 		}
 	})
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, _ *effects.Tick) {
@@ -69,9 +69,9 @@ var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer 
 		n := w.Nodes[call.Node()]
 		for _, t := range w.OpenCommands.Items {
 			c := layerCommand(w, n, t)
-			if c != nil && c.Want != wantFinish && c.ReceivedStep != 0 && c.ReceivedStep < n.StepCount && c.Incarnation == n.Incarnation {
+			if c != nil && c.Kind != wantFinish && c.ReceivedStep != 0 && c.ReceivedStep < n.StepCount && c.Incarnation == n.Incarnation {
 				call.FailCheck(checkImmediate, "node %d does not end %s of request %q in the same step, ticket %d",
-					n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(t))
+					n.AsSubject(), c.Kind, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(t))
 			}
 		}
 	})
@@ -84,9 +84,9 @@ func checkNoRoom(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Del
 	if e.Code != effects.NoMemory && e.Code != effects.BackedOff {
 		return
 	}
-	if c.Want != wantFinish || w.Now < pd.ReceiptTime(c, n)+int64(c.Timeout)/2 {
+	if c.Kind != wantFinish || w.Now < pd.ReceiptTime(c, n)+int64(c.Timeout)/2 {
 		call.FailCheck(checkRoom, "node %d ends %s of request %q as %s before the timeout, instead of waiting for room",
-			n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
+			n.AsSubject(), c.Kind, oracle.Request(w.Jobs[c.Job].Name), e.Code)
 	}
 }
 
@@ -337,7 +337,7 @@ var wholeOracle = oracle.New("layers of one origin", "no chunk has layers of two
 		if c == nil || c.Finished || !w.Jobs[c.Job].Flags[layerwiseFlag] {
 			return
 		}
-		if c.Want == wantFinish {
+		if c.Kind == wantFinish {
 			s.checkFinished(call, w, n, e, c)
 			return
 		}
@@ -429,7 +429,7 @@ var proxyOracle = oracle.New("layers reported", "the proxy is notified after the
 		ended := false
 		for i := range w.Commands {
 			c := &w.Commands[i]
-			if c.Want == wantFinish && c.Job == int(at) && c.Node == n.ID && c.Incarnation == n.Incarnation && c.Finished {
+			if c.Kind == wantFinish && c.Job == int(at) && c.Node == n.ID && c.Incarnation == n.Incarnation && c.Finished {
 				ended = true
 				if c.Code == effects.OK && m.Failed > 0 {
 					call.FailCheck(checkMissing, "node %d reports to the proxy that %d chunks of request %q are missing, which finished with success",

@@ -53,12 +53,12 @@ func (s *Script) Save(at int, run effects.Ticket) pd.Command {
 
 // Preempt returns the command that preempts the request and discards the computed layers.
 func (s *Script) Preempt(run effects.Ticket) pd.Command {
-	return pd.Command{Want: wantStop, Body: &ops.Preempt{Request: s.prefill.job.Name, Run: run}}
+	return pd.Command{Kind: wantStop, Body: &ops.Preempt{Request: s.prefill.job.Name, Run: run}}
 }
 
 // Drop returns the command that ends the request early.
 func (s *Script) Drop(run effects.Ticket) pd.Command {
-	return pd.Command{Want: wantStop, Body: &ops.Drop{Request: s.prefill.job.Name, Run: run}}
+	return pd.Command{Kind: wantStop, Body: &ops.Drop{Request: s.prefill.job.Name, Run: run}}
 }
 
 // Finish returns the command that finishes the request.

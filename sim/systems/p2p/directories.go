@@ -183,7 +183,7 @@ var findOracle = oracle.New("find",
 				return
 			}
 			c := w.CommandOf(n, e.Ticket)
-			if c == nil || c.Want != wantBring || c.Finished || !w.Jobs[c.Job].Flags[findWord] {
+			if c == nil || c.Kind != wantBring || c.Finished || !w.Jobs[c.Job].Flags[findWord] {
 				return
 			}
 			j := &w.Jobs[c.Job]

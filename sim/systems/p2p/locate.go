@@ -22,7 +22,7 @@ func maybeLocate(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	if draw.IsFixed(w.Seed) || !d.ChancePermille(300) {
 		return
 	}
-	t := w.GiveCommand(n, pd.Command{Want: wantLocate, Job: j.Index, Body: &ops.Locate{Keys: j.Keys}}, pd.InfoOf(n).Cfg.BringTimeout)
+	t := w.GiveCommand(n, pd.Command{Kind: wantLocate, Job: j.Index, Body: &ops.Locate{Keys: j.Keys}}, pd.InfoOf(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
 }
 
@@ -50,7 +50,7 @@ var locateOracle = oracle.New("located",
 			}
 			a := h.findReply(s.node, s.hash)
 			switch c := &w.Commands[e.Ticket-1]; {
-			case c.Want != wantLocate:
+			case c.Kind != wantLocate:
 			case !slices.Contains(missCodes, e.Code):
 				call.Fail("node %d asks for locations by ticket %d, which ends as %s", call.Node(), oracle.Ticket(e.Ticket),
 					e.Code)

@@ -40,10 +40,10 @@ var Flow = pd.Flow{
 	HoldsEnginePages: func(s *rank.Stats) bool { return s.Brings > 0 }, // Counts the Bring commands in flight.
 	StartJob:         startJob,
 	HandlePut:        handlePut,
-	Commands: []pd.CommandKind{{Want: wantBring, HandleOutcome: handleOutcome}, {Want: wantStore, HandleOutcome: handleStored},
-		{Want: wantLocate},
-		{Want: wantShare, HandleOutcome: handleShareOutcome},
-		{Want: wantWithdraw, HandleOutcome: handleWithdrawOutcome}},
+	Commands: []pd.CommandKind{{Kind: wantBring, HandleOutcome: handleOutcome}, {Kind: wantStore, HandleOutcome: handleStored},
+		{Kind: wantLocate},
+		{Kind: wantShare, HandleOutcome: handleShareOutcome},
+		{Kind: wantWithdraw, HandleOutcome: handleWithdrawOutcome}},
 	Oracles:        []oracle.Oracle{bringOracle, storeOracle, shareOracle, silentPeerOracle},
 	SenderMessages: senderMessages,
 }
@@ -158,7 +158,7 @@ func startJob(w *pd.Cluster, j *pd.Job) {
 	if j.Flags[findWord] {
 		maybeLocate(w, n, j)
 	}
-	t := w.GiveCommand(n, pd.Command{Want: wantBring, Job: j.Index, Body: NewBring(w, n, j)}, pd.InfoOf(n).Cfg.BringTimeout)
+	t := w.GiveCommand(n, pd.Command{Kind: wantBring, Job: j.Index, Body: NewBring(w, n, j)}, pd.InfoOf(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
 }
 
@@ -190,7 +190,7 @@ var bringOracle = oracle.New("shares", "a Bring gets whole chunks or none", func
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Want != wantBring || c.Finished {
+		if c == nil || c.Kind != wantBring || c.Finished {
 			return
 		}
 		call.CountJudged(checkCode)

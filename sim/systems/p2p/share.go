@@ -37,7 +37,7 @@ func maybeShare(w *pd.Cluster, n *world.Node, c *pd.Command) pd.PageUse {
 	if len(body.Keys) == 0 {
 		return pd.PagesUnused
 	}
-	w.GiveCommand(n, pd.Command{Want: wantShare, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}, 0)
+	w.GiveCommand(n, pd.Command{Kind: wantShare, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}, 0)
 	return pd.PagesLent
 }
 
@@ -55,10 +55,10 @@ func handleShareOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.
 	default:
 		pd.OnPagesShared.Report(&w.Panel, n.ID, pd.PagesShared{Node: n, Command: &c})
 		if d, yes := w.DrawStrike(plan.FaultConflictingCommand, c.Name, 0); yes {
-			repeated := pd.Command{Want: c.Want, Job: c.Job, Batch: c.Batch, Target: c.Target, Body: c.Body, Pages: c.Pages}
+			repeated := pd.Command{Kind: c.Kind, Job: c.Job, Batch: c.Batch, Target: c.Target, Body: c.Body, Pages: c.Pages}
 			if d.ChancePermille(500) {
 				body := engine.Store(*c.Body.(*engine.Share))
-				repeated.Want, repeated.Body = wantStore, &body
+				repeated.Kind, repeated.Body = wantStore, &body
 			}
 			w.GiveCommand(n, repeated, 0)
 		}
@@ -70,7 +70,7 @@ func handleShareOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.
 // giveWithdraw gives a withdraw command for a share after the given delay.
 func giveWithdraw(w *pd.Cluster, n *world.Node, c *pd.Command, share effects.Ticket, delay effects.Duration) {
 	command := pd.Command{
-		Want: wantWithdraw, Job: c.Job, Batch: c.Batch, Target: share, Body: &engine.Withdraw{Shared: share}, Pages: c.Pages,
+		Kind: wantWithdraw, Job: c.Job, Batch: c.Batch, Target: share, Body: &engine.Withdraw{Shared: share}, Pages: c.Pages,
 	}
 	timeout := WithdrawTimeout(n)
 	t := pd.GiveCommandAfter(w, n, delay, command, timeout)
@@ -105,5 +105,5 @@ func handleWithdrawOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *
 
 // isShared reports whether a command is a share that is in force as far as the engine knows.
 func isShared(x *pd.Command) bool {
-	return x.Want == wantShare && x.Finished && x.Code == effects.OK && !x.Released
+	return x.Kind == wantShare && x.Finished && x.Code == effects.OK && !x.Released
 }

@@ -22,24 +22,24 @@ var shareOracle = oracle.New("shares and withdrawals", "an engine may share page
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Finished || c.Want != wantShare && c.Want != wantWithdraw {
+		if c == nil || c.Finished || c.Kind != wantShare && c.Kind != wantWithdraw {
 			return
 		}
 		call.CountJudged(checkShared, checkSharedTwice)
-		is := func(x *pd.Command) bool { return x.Want == wantWithdraw && x.Target == c.Target }
-		if c.Want == wantShare {
+		is := func(x *pd.Command) bool { return x.Kind == wantWithdraw && x.Target == c.Target }
+		if c.Kind == wantShare {
 			is = isShared
 		}
 		switch other := findOverlap(w, e.Ticket, is); {
-		case e.Code == effects.OK && c.Want == wantShare && other != 0:
+		case e.Code == effects.OK && c.Kind == wantShare && other != 0:
 			call.FailCheck(checkSharedTwice, "node %d shares pages by ticket %d which it shares by ticket %d",
 				n.AsSubject(), oracle.Ticket(e.Ticket), oracle.Ticket(other))
-		case e.Code == effects.OK || other != 0 || c.Want == wantShare && w.Commands[c.Target-1].Released:
-		case c.Want == wantShare && (e.Code == effects.TooMany || e.Code == effects.Draining):
-		case c.Want == wantWithdraw && e.Code == effects.Cancelled:
+		case e.Code == effects.OK || other != 0 || c.Kind == wantShare && w.Commands[c.Target-1].Released:
+		case c.Kind == wantShare && (e.Code == effects.TooMany || e.Code == effects.Draining):
+		case c.Kind == wantWithdraw && e.Code == effects.Cancelled:
 		default:
 			call.FailCheck(checkShared, "node %d ends ticket %d (%s) as %s, although the engine owns the pages",
-				n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+				n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, e.Code)
 		}
 	})
 })

@@ -88,7 +88,7 @@ var silentPeerOracle = oracle.New("silent", "a Bring from a peer that answers no
 			w := pd.ClusterOf(call)
 			n := w.Nodes[call.Node()]
 			c := w.CommandOf(n, e.Ticket)
-			if n.Custom || c == nil || c.Want != wantBring {
+			if n.Custom || c == nil || c.Kind != wantBring {
 				return
 			}
 			from := c.Body.(*ops.Bring).From

@@ -68,7 +68,7 @@ var staleReplyOracle = oracle.New("stale replies", "a reply of a directory that 
 		}
 		if a := h.findReply(s.node, s.hash); a != nil && s.refuted && e.Hits < s.localChunks+a.minChunks {
 			a.wrongSince = call.Now()
-		} else if e.Code == effects.OK && pd.ClusterOf(call).Commands[e.Ticket-1].Want == wantLocate {
+		} else if e.Code == effects.OK && pd.ClusterOf(call).Commands[e.Ticket-1].Kind == wantLocate {
 			h.checkNotStale(call, s)
 		}
 		h.removeSearch(s)
@@ -83,7 +83,7 @@ func followQueries(l *oracle.Subscriptions[directoryReplies]) {
 		if c := w.CommandOf(n, e.Ticket); !n.Custom && c != nil && queriesDirectories(w, c) {
 			s := search{node: n.ID, ticket: e.Ticket, givenAt: call.Now()}
 			keys := w.Jobs[c.Job].Keys
-			if c.Want == wantBring {
+			if c.Kind == wantBring {
 				s.localChunks = countReady(n, keys)
 			}
 			s.hash = queryHash(chunkHashes(keys[s.localChunks:], pd.InfoOf(n).Cfg.Directory.PrefixMax))
@@ -164,7 +164,7 @@ func (h *directoryReplies) removeSearch(s *search) {
 func queriesDirectories(w *pd.Cluster, c *pd.Command) bool {
 	j := &w.Jobs[c.Job]
 	isRepeat := j.CommandCounts[wantBring] > 1 && transferMode(w.Nodes[c.Node], j) == ops.Delayed
-	return c.Want == wantLocate || c.Want == wantBring && j.Flags[findWord] && !isRepeat
+	return c.Kind == wantLocate || c.Kind == wantBring && j.Flags[findWord] && !isRepeat
 }
 
 // countReady returns how many leading chunks of keys a node has.

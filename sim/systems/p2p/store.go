@@ -44,7 +44,7 @@ func handlePut(w *pd.Cluster, n *world.Node, ticket effects.Ticket, returned boo
 		storeChunks(w, n, ticket, 0)
 	}
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
-	if slices.ContainsFunc(w.Commands, func(c pd.Command) bool { return c.Want == wantStore && c.Target == reserve }) {
+	if slices.ContainsFunc(w.Commands, func(c pd.Command) bool { return c.Kind == wantStore && c.Target == reserve }) {
 		return pd.PagesUsed
 	}
 	return maybeShare(w, n, c)
@@ -68,7 +68,7 @@ func storeChunks(w *pd.Cluster, n *world.Node, ticket effects.Ticket, delay effe
 	if len(body.Pages) == 0 {
 		return
 	}
-	command := pd.Command{Want: wantStore, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}
+	command := pd.Command{Kind: wantStore, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}
 	t := pd.GiveCommandAfter(w, n, delay, command, 0)
 	if w.IsStruck(plan.FaultReleasedTwice, w.Commands[t-1].Name, 0) {
 		pd.GiveCommandAfter(w, n, delay, command, 0)
@@ -99,13 +99,13 @@ var storeOracle = oracle.New("stores",
 				return
 			}
 			c := w.CommandOf(n, e.Ticket)
-			if c == nil || c.Want != wantStore || c.Finished {
+			if c == nil || c.Kind != wantStore || c.Finished {
 				return
 			}
 			call.CountJudged(checkTaken, checkKept)
 			used, gone := findOverlap(w, e.Ticket, func(x *pd.Command) bool {
-				return x.Want == plan.CommandPut && x.ReceivedStep != 0 && !x.HasMemoryBack() || isShared(x)
-			}), findOverlap(w, e.Ticket, func(x *pd.Command) bool { return x.Want == wantStore && x.Finished && x.Code == effects.OK })
+				return x.Kind == plan.CommandPut && x.ReceivedStep != 0 && !x.HasMemoryBack() || isShared(x)
+			}), findOverlap(w, e.Ticket, func(x *pd.Command) bool { return x.Kind == wantStore && x.Finished && x.Code == effects.OK })
 			switch {
 			case e.Code == effects.OK && used != 0:
 				call.FailCheck(checkTaken, "node %d takes pages of ticket %d over into its cache while ticket %d may still use them",

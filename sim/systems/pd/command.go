@@ -10,7 +10,7 @@ import (
 // Command is a command that an engine gave. The ticket of a command is the index in Work.Commands plus one.
 type Command struct {
 	Body        effects.CommandBody
-	Want        plan.CommandKind
+	Kind        plan.CommandKind
 	Node        int32
 	Incarnation uint32
 	Name        plan.Subject // the name of the command in draws
@@ -55,17 +55,17 @@ func (w *Cluster) GiveCommand(n *world.Node, c Command, timeout effects.Duration
 func GiveCommandAfter(w *Cluster, n *world.Node, delay effects.Duration, c Command, timeout effects.Duration) effects.Ticket {
 	c.Node, c.Incarnation, c.Timeout = n.ID, n.Incarnation, timeout
 	counts, request := &w.drainCounts, uint32(0)
-	if c.Want != plan.CommandDrain {
+	if c.Kind != plan.CommandDrain {
 		counts, request = &w.Jobs[c.Job].CommandCounts, w.Jobs[c.Job].requestNumber
 	}
-	counts[c.Want]++
-	c.Name = plan.AboutCommand(request, c.Want, counts[c.Want])
+	counts[c.Kind]++
+	c.Name = plan.AboutCommand(request, c.Kind, counts[c.Kind])
 	t := uint64(w.AddCommand(c))
 	// A pointer to c would make each c escape to the heap.
 	OnCommandGiven.Report(&w.Panel, n.ID, CommandGiven{n, &w.Commands[t-1], effects.Ticket(t)})
 	w.UnfinishedCount++
 	w.Result.Commands++
-	w.QueueForNode(n, delay, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Want)})
+	w.QueueForNode(n, delay, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Kind)})
 	return effects.Ticket(t)
 }
 
@@ -93,7 +93,7 @@ func (w *Cluster) VoidCommands(n *world.Node) {
 // moment.
 func (c *Command) handleReceipt(w *Cluster, n *world.Node, t effects.Ticket) effects.CommandBody {
 	c.DueAt, c.frozenAtStart, c.ReceivedStep = w.Now+int64(n.LongestSpan(c.Timeout)+Grace), n.FrozenTime, n.StepCount+1
-	n.Draining = n.Draining || c.Want == plan.CommandDrain
+	n.Draining = n.Draining || c.Kind == plan.CommandDrain
 	OnCommandReceived.Report(&w.Panel, n.ID, CommandReceived{n, c, t})
 	return c.Body
 }
@@ -106,17 +106,17 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 		w.Fail("L1", "node %d delivers ticket %d, which no engine gave to it", n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	case c.Finished:
-		w.Fail("L1", "node %d delivers ticket %d (%s) twice", n.AsSubject(), oracle.Ticket(e.Ticket), c.Want)
+		w.Fail("L1", "node %d delivers ticket %d (%s) twice", n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind)
 		return
 	case c.ReturnedEarly && (e.Held || len(e.Pages) > 0):
 		w.Fail("S8", "node %d delivers ticket %d with memory that it has returned", n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	}
 	c.Finished, c.Code, c.HoldsMemory, c.FinishedAt = true, e.Code, e.Held, w.Now
-	countOutcome(&w.Result, c.Want, e.Code)
+	countOutcome(&w.Result, c.Kind, e.Code)
 	if late := w.Now - c.DueAt - (n.FrozenTime - c.frozenAtStart); late > 0 {
 		w.Fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace",
-			n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, late)
+			n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, late)
 		return
 	}
 	OnCommandOutcome.Report(&w.Panel, n.ID, CommandOutcome{n, e, c})
@@ -126,14 +126,14 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 		return
 	}
 	flow := w.Flows.kindOf(c)
-	if e.Held && c.Want != plan.CommandPut && (flow == nil || !flow.MayHoldMemory) && c.Device.Corr == 0 {
+	if e.Held && c.Kind != plan.CommandPut && (flow == nil || !flow.MayHoldMemory) && c.Device.Corr == 0 {
 		w.Fail("L1", "node %d holds the memory of ticket %d, which is not a put", n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	}
 	if !e.Held {
 		w.UnfinishedCount--
 	}
-	switch c.Want {
+	switch c.Kind {
 	case plan.CommandReserve:
 		c.handleReserveOutcome(w, n, e)
 	case plan.CommandPut:
@@ -171,7 +171,7 @@ func (w *Cluster) HandleReturn(n *world.Node, e *effects.Return) {
 	}
 	c.HoldsMemory = false
 	w.UnfinishedCount--
-	if c.Want == plan.CommandPut {
+	if c.Kind == plan.CommandPut {
 		c.handlePutReturn(w, n, e.Ticket)
 	}
 	if flow := w.Flows.kindOf(c); flow != nil && flow.HandleReturn != nil {
@@ -208,7 +208,7 @@ func (w *Cluster) RequestOfCommand(t effects.Ticket) []byte {
 		return nil
 	}
 	c := &w.Commands[t-1]
-	switch c.Want {
+	switch c.Kind {
 	case plan.CommandRelease, plan.CommandUnpin, plan.CommandAbort:
 		if c.Target == t {
 			return nil

@@ -57,13 +57,13 @@ func (j *Job) GetChunks(w *Cluster) {
 	n := w.Nodes[j.Receiver]
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.requestNumber), uint64(j.CommandCounts[plan.CommandGet])<<8|10)
 	if !j.probe && j.Layers == 0 && d.ChancePermille(300) {
-		w.GiveCommand(n, Command{Want: plan.CommandContains, Job: j.Index, Body: w.bodies.contains.AllocCopy(engine.Contains{Keys: j.Keys})},
+		w.GiveCommand(n, Command{Kind: plan.CommandContains, Job: j.Index, Body: w.bodies.contains.AllocCopy(engine.Contains{Keys: j.Keys})},
 			0)
 	}
 	if lookDraw := draw.Hash(w.Seed, draw.Engine, uint64(j.requestNumber), 15); !j.probe && lookDraw.ChancePermille(150) {
 		// Another reader, which names no request, reads the same chunks. That read consumes no claim of this request.
 		wait := lookDraw.Rehash().Duration(0, InfoOf(n).Cfg.GetWaitMax/4)
-		w.GiveCommand(n, Command{Want: plan.CommandLookup, Job: j.Index, Body: w.bodies.gets.AllocCopy(engine.Get{
+		w.GiveCommand(n, Command{Kind: plan.CommandLookup, Job: j.Index, Body: w.bodies.gets.AllocCopy(engine.Get{
 			Keys: j.requestedKeys(), Wait: wait, Layered: j.Layers > 0,
 		})},
 			wait)
@@ -75,7 +75,7 @@ func (j *Job) GetChunks(w *Cluster) {
 		wait = InfoOf(n).Cfg.GetWaitMax
 		requestedWait = wait + longerDraw.Rehash().Duration(0, 4*wait)
 	}
-	t := w.GiveCommand(n, Command{Want: plan.CommandGet, Job: j.Index, Body: w.bodies.gets.AllocCopy(engine.Get{Request: j.Name,
+	t := w.GiveCommand(n, Command{Kind: plan.CommandGet, Job: j.Index, Body: w.bodies.gets.AllocCopy(engine.Get{Request: j.Name,
 		Keys: j.requestedKeys(), Wait: requestedWait, Layered: j.Layers > 0})}, wait)
 	w.MaybeAbort(n, t)
 	w.Commands[t-1].maybeReleaseEarly(w, n, t)
@@ -94,7 +94,7 @@ func (j *Job) abandonOtherRequests(w *Cluster, n *world.Node) {
 	abandoned := 0
 	for i := range w.Jobs {
 		if x := &w.Jobs[i]; abandoned < 2 && x != j && x.Receiver == n.ID && !x.PlainTo && x.CommandCounts[plan.CommandAbandon] == 0 {
-			w.GiveCommand(n, Command{Want: plan.CommandAbandon, Job: i, Body: &engine.Abandon{Request: x.Name}}, 0)
+			w.GiveCommand(n, Command{Kind: plan.CommandAbandon, Job: i, Body: &engine.Abandon{Request: x.Name}}, 0)
 			abandoned++
 		}
 	}
@@ -119,7 +119,7 @@ func (c *Command) handleGetOutcome(w *Cluster, n *world.Node, e *effects.Deliver
 		return
 	}
 	w.Result.Chunks += uint64(len(e.Pages))
-	if e.Code == effects.OK && c.Want == plan.CommandGet {
+	if e.Code == effects.OK && c.Kind == plan.CommandGet {
 		j.served = true
 	}
 	if len(e.Pages) > 0 && !c.Attached {

@@ -18,8 +18,8 @@ import (
 // DescribeCommand describes the command with ticket t.
 func (w *Cluster) DescribeCommand(t effects.Ticket) story.Command {
 	c := &w.Commands[t-1]
-	description := story.Command{Kind: c.Want.String(), Node: c.Node, Held: c.HoldsMemory, Target: c.Target, Pages: c.Pages}
-	switch c.Want {
+	description := story.Command{Kind: c.Kind.String(), Node: c.Node, Held: c.HoldsMemory, Target: c.Target, Pages: c.Pages}
+	switch c.Kind {
 	case plan.CommandReserve, plan.CommandPut:
 		j := &w.Jobs[c.Job]
 		description.Keys = j.KeyNumbers[j.Batches[c.Batch].From:j.Batches[c.Batch].To]

@@ -30,7 +30,7 @@ func (j *Job) EndCommand(w *Cluster, code effects.Code, reason []byte) Command {
 	if code == effects.Failed {
 		code = effects.Refused // A rank that has failed does not report anything.
 	}
-	return Command{Want: WantEnd, Job: j.Index, Body: &ops.End{
+	return Command{Kind: WantEnd, Job: j.Index, Body: &ops.End{
 		Request: j.Name, Peer: engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
 		Code: code, Reason: reason,
 	}}

@@ -48,7 +48,7 @@ func (w *Cluster) FetchNow(d *world.Delivery) {
 		j.FetchChunks(w, int(d.C), d.B != 0)
 		return
 	}
-	w.GiveCommand(n, Command{Want: plan.CommandGet, Job: job, Body: &ops.Get{Request: j.Name, Keys: j.requestedKeys(), Layered: j.Layers > 0,
+	w.GiveCommand(n, Command{Kind: plan.CommandGet, Job: job, Body: &ops.Get{Request: j.Name, Keys: j.requestedKeys(), Layered: j.Layers > 0,
 		Wait: InfoOf(n).Cfg.GetWaitMax}}, InfoOf(n).Cfg.GetWaitMax)
 }
 
@@ -57,7 +57,7 @@ func (w *Cluster) FetchNow(d *world.Delivery) {
 func (w *Cluster) AbortableAt(t effects.Ticket) int32 {
 	c := &w.Commands[t-1]
 	kind := w.Flows.kindOf(c)
-	abortable := c.Want == plan.CommandReserve || c.Want == plan.CommandPut || c.Want == plan.CommandGet || c.Want == plan.CommandFetch ||
+	abortable := c.Kind == plan.CommandReserve || c.Kind == plan.CommandPut || c.Kind == plan.CommandGet || c.Kind == plan.CommandFetch ||
 		kind != nil && kind.MayHoldMemory
 	if !abortable || w.Nodes[c.Node].Custom || c.Finished || !w.IsRunning(c.Node, c.Incarnation) {
 		return plan.NoNode

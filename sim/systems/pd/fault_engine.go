@@ -45,7 +45,7 @@ func (c *Command) maybeConflictBetweenParts(w *Cluster, n *world.Node, first eff
 	if _, ok := w.DrawStrike(plan.FaultConflictingCommand, c.Name, 1); ok {
 		body := *c.Body.(*ops.Put)
 		body.Last, body.Request, body.Follow = false, nil, 1<<20
-		w.GiveCommand(n, Command{Want: plan.CommandConflict, Job: c.Job, Batch: conflictBetween, Target: first, Body: &body}, 0)
+		w.GiveCommand(n, Command{Kind: plan.CommandConflict, Job: c.Job, Batch: conflictBetween, Target: first, Body: &body}, 0)
 	}
 }
 
@@ -77,7 +77,7 @@ func (c *Command) maybeReleaseSharedReserve(w *Cluster, n *world.Node) {
 // giveConflict gives a command that contradicts the command c.
 func (c *Command) giveConflict(w *Cluster, n *world.Node, put effects.Ticket, kind int) {
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
-	x := Command{Want: plan.CommandConflict, Job: c.Job, Batch: kind, Target: put}
+	x := Command{Kind: plan.CommandConflict, Job: c.Job, Batch: kind, Target: put}
 	switch kind {
 	case conflictEarly:
 		if c.HasMemoryBack() {
@@ -114,7 +114,7 @@ func (c *Command) giveConflict(w *Cluster, n *world.Node, put effects.Ticket, ki
 			return
 		}
 		x.Body = &ops.Unpin{Got: x.Target}
-		if c.Want == plan.CommandReserve {
+		if c.Kind == plan.CommandReserve {
 			x.Body = &ops.Release{Reserved: x.Target}
 		}
 	case conflictRole:
@@ -252,7 +252,7 @@ func (w *Cluster) StartDrain(n *world.Node, timeout effects.Duration, twice bool
 
 // giveDrain gives n's machine a Drain with the given timeout.
 func giveDrain(w *Cluster, n *world.Node, timeout effects.Duration) {
-	w.GiveCommand(n, Command{Want: plan.CommandDrain, Body: &rank.Drain{Timeout: timeout}}, timeout)
+	w.GiveCommand(n, Command{Kind: plan.CommandDrain, Body: &rank.Drain{Timeout: timeout}}, timeout)
 }
 
 // scheduleSecondDrain schedules another drain of a draining node, at about the time when the first drain expires.

@@ -30,7 +30,7 @@ func (j *Job) FetchChunks(w *Cluster, from int, immediately bool) {
 		}
 	}
 	if !j.probe && d.ChancePermille(300) {
-		w.GiveCommand(n, Command{Want: plan.CommandContains, Job: j.Index, Body: w.bodies.contains.AllocCopy(engine.Contains{Keys: j.Keys})},
+		w.GiveCommand(n, Command{Kind: plan.CommandContains, Job: j.Index, Body: w.bodies.contains.AllocCopy(engine.Contains{Keys: j.Keys})},
 			0)
 	}
 	count := len(j.Keys) - from
@@ -52,7 +52,7 @@ func (j *Job) FetchChunks(w *Cluster, from int, immediately bool) {
 		timeout = d.Rehash().Duration(1, timeout)
 		body.Timeout = timeout
 	}
-	t := w.GiveCommand(n, Command{Want: plan.CommandFetch, Job: j.Index, From: from, Count: uint32(count),
+	t := w.GiveCommand(n, Command{Kind: plan.CommandFetch, Job: j.Index, From: from, Count: uint32(count),
 		Body: w.bodies.fetches.AllocCopy(body)}, timeout)
 	w.MaybeAbort(n, t)
 	if abandoned && !abandonsFirst {
@@ -78,14 +78,14 @@ func (j *Job) maybeGiveUp(w *Cluster, n *world.Node, c *Command) bool {
 	if j.probe || len(j.Name) == 0 || draw.IsFixed(w.Seed) || !d.ChancePermille(600) {
 		return false
 	}
-	w.GiveCommand(n, Command{Want: WantGiveUp, Job: j.Index, From: c.From, Count: uint32(len(j.Keys) - c.From),
+	w.GiveCommand(n, Command{Kind: WantGiveUp, Job: j.Index, From: c.From, Count: uint32(len(j.Keys) - c.From),
 		Body: &engine.GiveUp{Request: j.Name, Keys: j.Keys[c.From:]}}, 0)
 	return d.Rehash().ChancePermille(700)
 }
 
 // abandonRequest makes the engine of n abandon the job's request.
 func (j *Job) abandonRequest(w *Cluster, n *world.Node) {
-	w.GiveCommand(n, Command{Want: plan.CommandAbandon, Job: j.Index, Body: &engine.Abandon{Request: j.Name}}, 0)
+	w.GiveCommand(n, Command{Kind: plan.CommandAbandon, Job: j.Index, Body: &engine.Abandon{Request: j.Name}}, 0)
 	j.abandonOtherRequests(w, n)
 }
 

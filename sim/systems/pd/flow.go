@@ -113,7 +113,7 @@ const (
 // CommandKind describes one kind of command that engines give for a flow. The name of the kind comes from
 // [plan.NewCommandKind].
 type CommandKind struct {
-	Want          plan.CommandKind
+	Kind          plan.CommandKind
 	MayHoldMemory bool // the outcome may arrive before the command's memory belongs to the engine again
 	HandleOutcome func(w *Cluster, n *world.Node, e *effects.Deliver, c *Command)
 	// runs when the memory returns, after an outcome that held the memory
@@ -129,7 +129,7 @@ func (all Flows) kindOf(c *Command) *CommandKind {
 		if c.Attached && f.Processes == nil {
 			continue
 		}
-		if i := slices.IndexFunc(f.Commands, func(k CommandKind) bool { return k.Want == c.Want }); i >= 0 {
+		if i := slices.IndexFunc(f.Commands, func(k CommandKind) bool { return k.Kind == c.Kind }); i >= 0 {
 			return &f.Commands[i]
 		}
 	}

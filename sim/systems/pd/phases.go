@@ -28,7 +28,7 @@ func (w *Cluster) FailOverdue() {
 		c := &w.Commands[i]
 		switch {
 		case !c.Finished && c.DueAt != 0 && c.DueAt < w.Now:
-			w.Fail("L1", "node %d never delivers ticket %d (%s)", oracle.Node(c.Node), oracle.Ticket(i+1), c.Want)
+			w.Fail("L1", "node %d never delivers ticket %d (%s)", oracle.Node(c.Node), oracle.Ticket(i+1), c.Kind)
 			return
 		case c.HoldsMemory && c.DueAt+int64(w.LongestDeadline()) < w.Now:
 			w.Fail("L1", "node %d never returns the memory of ticket %d", oracle.Node(c.Node), oracle.Ticket(i+1))

@@ -92,7 +92,7 @@ func stepName(i int) string {
 func (w *Cluster) CountStep(n *world.Node, k world.Kind, ev effects.Event) {
 	x := plan.CommandKind(0)
 	if c, ok := ev.(*effects.Command); ok {
-		x = w.Commands[c.Ticket-1].Want
+		x = w.Commands[c.Ticket-1].Kind
 	}
 	at := coverage.Point(k)
 	if k == world.KindCommand {

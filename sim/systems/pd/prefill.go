@@ -204,7 +204,7 @@ func (j *Job) reserveBatch(w *Cluster, n *world.Node, b int) {
 	}
 	count *= uint32(max(1, j.SenderPagesPerChunk))
 	j.Batches[b].attempts++
-	t := w.GiveCommand(n, Command{Want: plan.CommandReserve, Job: j.Index, Batch: b, Count: count,
+	t := w.GiveCommand(n, Command{Kind: plan.CommandReserve, Job: j.Index, Batch: b, Count: count,
 		Body: w.bodies.reserves.AllocCopy(ops.Reserve{Count: count})}, InfoOf(n).Cfg.ReserveTimeout)
 	j.Batches[b].Reserve = t
 	w.MaybeAbort(n, t)
@@ -220,7 +220,7 @@ func (w *Cluster) MaybeAbort(n *world.Node, t effects.Ticket) {
 
 // AbortCommand gives an Abort for the command t to n's machine.
 func (w *Cluster) AbortCommand(n *world.Node, t effects.Ticket) {
-	w.GiveCommand(n, Command{Want: plan.CommandAbort, Target: t, Body: &ops.Abort{Target: t}}, 0)
+	w.GiveCommand(n, Command{Kind: plan.CommandAbort, Target: t, Body: &ops.Abort{Target: t}}, 0)
 }
 
 // handleReserveOutcome handles the outcome of a Reserve. The engine begins to fill the pages, and writes the second
@@ -341,7 +341,7 @@ func (j *Job) putBatch(w *Cluster, n *world.Node, bi int, follow uint32, first e
 	}
 	j.OpenPuts++
 	b.ReceiverIncarnation = r.Incarnation
-	b.Put = w.GiveCommand(n, Command{Want: plan.CommandPut, Job: j.Index, Batch: bi, Body: body, Pages: pages},
+	b.Put = w.GiveCommand(n, Command{Kind: plan.CommandPut, Job: j.Index, Batch: bi, Body: body, Pages: pages},
 		InfoOf(n).Cfg.PutTimeout)
 	w.MaybeAbort(n, b.Put)
 	w.Commands[b.Put-1].maybeConflict(w, n, b.Put)

@@ -90,9 +90,9 @@ func (c *Command) giveRelease(w *Cluster, n *world.Node, t effects.Ticket, body 
 	}
 	name := c.Name
 	OnPagesReleased.Report(&w.Panel, n.ID, PagesReleased{n, t})
-	w.GiveCommand(n, Command{Want: kind, Target: t, Body: body}, 0)
+	w.GiveCommand(n, Command{Kind: kind, Target: t, Body: body}, 0)
 	if w.IsStruck(plan.FaultReleasedTwice, name, 0) {
-		w.GiveCommand(n, Command{Want: kind, Target: t, Body: body}, 0)
+		w.GiveCommand(n, Command{Kind: kind, Target: t, Body: body}, 0)
 	}
 }
 

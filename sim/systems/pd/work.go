@@ -135,7 +135,7 @@ func (w *Work) HandleObserve(_ *world.Node, e *effects.Observe) {
 	if e.Fact != effects.FactPutEnded {
 		return
 	}
-	if c := &w.Commands[e.ID-1]; c.Want == plan.CommandPut {
+	if c := &w.Commands[e.ID-1]; c.Kind == plan.CommandPut {
 		c.Accepted = true
 		w.Jobs[c.Job].Batches[c.Batch].Accepted = true
 	}
@@ -161,7 +161,7 @@ func (w *Work) SteppedNode(d *world.Delivery) int32 {
 func (w *Work) CommandCount() int { return len(w.Commands) }
 
 // CommandKindName returns the kind of the command with ticket t.
-func (w *Work) CommandKindName(t effects.Ticket) string { return w.Commands[t-1].Want.String() }
+func (w *Work) CommandKindName(t effects.Ticket) string { return w.Commands[t-1].Kind.String() }
 
 // TicketName returns the name of the command with ticket t, which is the same in every history.
 func (w *Work) TicketName(t effects.Ticket) uint64 { return uint64(w.Commands[t-1].Name) }

@@ -27,7 +27,7 @@ func beginJob(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	r := w.Nodes[j.Receiver]
 	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 	t := w.GiveCommand(n, pd.Command{
-		Want: wantRecall, Job: c.Job, Pages: c.Pages, Target: j.Batches[0].Reserve, Body: &ops.Recall{
+		Kind: wantRecall, Job: c.Job, Pages: c.Pages, Target: j.Batches[0].Reserve, Body: &ops.Recall{
 			Peer: ops.Peer{
 				Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port, QueryPort: r.Addr(effects.ChannelQuery).Port,
 			},

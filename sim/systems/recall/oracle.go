@@ -31,7 +31,7 @@ var recallOracle = oracle.New("recalls", "recalled chunks are the chunks that we
 		if n.Custom {
 			return
 		}
-		if c := w.CommandOf(n, e.Ticket); c != nil && c.Want == wantRecall && !c.Finished {
+		if c := w.CommandOf(n, e.Ticket); c != nil && c.Kind == wantRecall && !c.Finished {
 			checkRecall(call, w, n, e, c, e.Code == effects.Refused && b.nodes[call.Node()])
 		}
 	})

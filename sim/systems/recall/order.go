@@ -37,7 +37,7 @@ func (s *queriedRecalls) recordQuery(call *oracle.Call, w *pd.Cluster, n *world.
 	oldest := effects.Ticket(0)
 	for i := range w.Commands {
 		c, t := &w.Commands[i], effects.Ticket(i+1)
-		if c.Want != wantRecall || c.Node != n.ID || c.Incarnation != n.Incarnation || c.Finished || c.ReceivedStep == 0 ||
+		if c.Kind != wantRecall || c.Node != n.ID || c.Incarnation != n.Incarnation || c.Finished || c.ReceivedStep == 0 ||
 			w.Jobs[c.Job].Receiver != server ||
 			slices.Contains(s.tickets, t) {
 			continue

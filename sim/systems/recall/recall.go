@@ -32,7 +32,7 @@ var Flow = pd.Flow{
 	},
 	ListenChannels: listenChannels,
 	BeginJob:       beginJob,
-	Commands:       []pd.CommandKind{{Want: wantRecall, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn}},
+	Commands:       []pd.CommandKind{{Kind: wantRecall, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn}},
 	Oracles:        []oracle.Oracle{recallOracle, orderOracle},
 	SenderMessages: senderMessages,
 }

@@ -85,7 +85,7 @@ var abortOracle = oracle.New("aborted requests", "waiting registrations are answ
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Want != wantAborted {
+		if c == nil || c.Kind != wantAborted {
 			return
 		}
 		if x := drawRequest(w, &w.Jobs[c.Job]); x.sharesName {
@@ -116,7 +116,7 @@ func checkNotNeededLease(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects
 	}
 	for i := range w.Commands {
 		p := &w.Commands[i]
-		if p.Want != wantNotNeeded || p.Job != c.Job || !p.Finished || p.FinishedAt == 0 || p.Code != effects.OK || !x.notifies(p, n) {
+		if p.Kind != wantNotNeeded || p.Job != c.Job || !p.Finished || p.FinishedAt == 0 || p.Code != effects.OK || !x.notifies(p, n) {
 			continue
 		}
 		if pd.ReceiptTime(c, n) < pd.ReceiptTime(p, w.Nodes[p.Node]) || x.mustRemember(n, c, p) {
@@ -140,7 +140,7 @@ func (x *request) mustRemember(n *world.Node, c, notification *pd.Command) bool 
 	entries, ranBefore := 0, false
 	for i := range x.w.Commands {
 		o := &x.w.Commands[i]
-		if o.Want == wantNotNeeded {
+		if o.Kind == wantNotNeeded {
 			entries += 2 // Each notification is recorded under both possible names.
 		}
 		ranBefore = ranBefore || o.Node == n.ID && o.Incarnation == c.Incarnation && pd.ReceiptTime(o, n) < notifiedAt

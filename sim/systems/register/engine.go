@@ -170,12 +170,12 @@ func continueJob(w *pd.Cluster, n *world.Node, j *pd.Job, action int) {
 	request, transfer := x.requestNames(x.shape.isConsumer(n.ID))
 	switch action {
 	case actionAborted:
-		w.GiveCommand(n, pd.Command{Want: wantAborted, Job: j.Index, Body: &ops.Aborted{Request: request, Transfer: transfer}}, 0)
+		w.GiveCommand(n, pd.Command{Kind: wantAborted, Job: j.Index, Body: &ops.Aborted{Request: request, Transfer: transfer}}, 0)
 	case actionFinished:
 		x.giveFinished(n)
 	case actionRegister:
 		if x.fate == fateNotNeeded {
-			w.GiveCommand(n, pd.Command{Want: wantNotNeeded, Job: j.Index, Body: &ops.NotNeeded{
+			w.GiveCommand(n, pd.Command{Kind: wantNotNeeded, Job: j.Index, Body: &ops.NotNeeded{
 				Request: request, Transfer: transfer, Producers: x.producerPeers(n), Timeout: pd.InfoOf(n).Cfg.PutTimeout,
 			}}, pd.InfoOf(n).Cfg.PutTimeout)
 			return
@@ -200,7 +200,7 @@ func (x *request) producerPeers(n *world.Node) (all []ops.Peer) {
 func (x *request) giveExpect(n *world.Node) {
 	request, transfer := x.requestNames(true)
 	timeout := pd.InfoOf(n).Cfg.PutTimeout
-	t := x.w.GiveCommand(n, pd.Command{Want: wantExpect, Job: x.job.Index, Body: &ops.Expect{
+	t := x.w.GiveCommand(n, pd.Command{Kind: wantExpect, Job: x.job.Index, Body: &ops.Expect{
 		Request: request, Transfer: transfer, Producers: x.producerPeers(n), Timeout: timeout,
 	}}, timeout)
 	x.w.MaybeAbort(n, t)
@@ -275,7 +275,7 @@ func (x *request) giveRegister(n *world.Node) {
 	request, transfer := x.requestNames(true)
 	visitCells(n, blocks, func(p *world.Page, _, _ uint32, _ uint64) { p.Stamps = [world.Parts]world.Stamp{} })
 	timeout := pd.InfoOf(n).Cfg.PutTimeout
-	t := x.w.GiveCommand(n, pd.Command{Want: wantRegister, Job: x.job.Index, Body: &ops.Register{
+	t := x.w.GiveCommand(n, pd.Command{Kind: wantRegister, Job: x.job.Index, Body: &ops.Register{
 		Request: request, Transfer: transfer, Engine: []byte("P"), Producers: x.producerPeers(n), Ranks: x.shape.ranks,
 		Stages: x.shape.stages, Blocks: blocks, Timeout: timeout,
 	}}, timeout)
@@ -295,7 +295,7 @@ func (x *request) giveFinished(n *world.Node) {
 			p.Stamps[part] = world.MakeStamp(x.cellKey(layer, head, position), fill<<5, part)
 		}
 	})
-	t := x.w.GiveCommand(n, pd.Command{Want: wantFinished, Job: x.job.Index, Count: fill, Body: &ops.Finished{
+	t := x.w.GiveCommand(n, pd.Command{Kind: wantFinished, Job: x.job.Index, Count: fill, Body: &ops.Finished{
 		Request: request, Transfer: transfer, Blocks: blocks,
 	}}, max(pd.InfoOf(n).Cfg.RegistrationLease, pd.InfoOf(n).Cfg.ReadLeaseMax))
 	x.w.MaybeAbort(n, t)
@@ -305,7 +305,7 @@ func (x *request) giveFinished(n *world.Node) {
 // time.
 func (x *request) isLending(n *world.Node) bool {
 	for i := range x.w.Commands {
-		if c := &x.w.Commands[i]; c.Want == wantFinished && c.Job == x.job.Index && c.Node == n.ID && c.Incarnation == n.Incarnation &&
+		if c := &x.w.Commands[i]; c.Kind == wantFinished && c.Job == x.job.Index && c.Node == n.ID && c.Incarnation == n.Incarnation &&
 			!c.Finished {
 			return true
 		}
@@ -359,11 +359,11 @@ func visitCells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Pag
 
 // handleOutcome handles the outcome of a command that lends blocks.
 func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
-	if c.Want == wantFinished {
+	if c.Kind == wantFinished {
 		checkLeaseTime(w, n, c, e.Why)
 		checkNotNeededLease(w, n, c, e)
 	}
-	if c.Want == wantRegister && e.Code == effects.OK {
+	if c.Kind == wantRegister && e.Code == effects.OK {
 		checkWritten(w, n, c)
 		w.Jobs[c.Job].SetServed(allRegistered(w, c.Job))
 	}
@@ -377,7 +377,7 @@ func allRegistered(w *pd.Cluster, job int) bool {
 	s := drawShape(w.SourcePlan)
 	registered := uint32(0)
 	for i := range w.Commands {
-		if c := &w.Commands[i]; c.Want == wantRegister && c.Job == job && c.Finished && c.Code == effects.OK {
+		if c := &w.Commands[i]; c.Kind == wantRegister && c.Job == job && c.Finished && c.Code == effects.OK {
 			registered++
 		}
 	}

@@ -88,7 +88,7 @@ func checkOrigins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
 	fills := map[uint32]bool{}
 	visitCells(n, lentBlocks(c), func(p *world.Page, _, _ uint32, _ uint64) { fills[p.Stamps[0].Fill()] = true })
 	for i := range w.Commands {
-		if f := &w.Commands[i]; f.Want == wantFinished && (f.Job == c.Job || x.sharesName && !x.namesTransfer && f.Job == c.Job^1) {
+		if f := &w.Commands[i]; f.Kind == wantFinished && (f.Job == c.Job || x.sharesName && !x.namesTransfer && f.Job == c.Job^1) {
 			delete(fills, f.Count<<5)
 		}
 	}
@@ -151,7 +151,7 @@ var codesOracle = oracle.New("registrations", "registrations end with a code for
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Finished || c.Want != wantRegister && c.Want != wantFinished {
+		if c == nil || c.Finished || c.Kind != wantRegister && c.Kind != wantFinished {
 			return
 		}
 		call.CountJudged(checkCode)
@@ -161,7 +161,7 @@ var codesOracle = oracle.New("registrations", "registrations end with a code for
 				call.CountVoid(checkCode)
 				return
 			}
-			call.FailCheck(checkCode, "node %d ends the %s of request %q as %s, and no peer sent a false message", n.AsSubject(), c.Want,
+			call.FailCheck(checkCode, "node %d ends the %s of request %q as %s, and no peer sent a false message", n.AsSubject(), c.Kind,
 				oracle.Request(w.Jobs[c.Job].Name), e.Code)
 		}
 	})

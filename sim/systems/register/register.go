@@ -48,9 +48,9 @@ var Flow = pd.Flow{
 	StartJob:       startJob,
 	ContinueJob:    continueJob,
 	Commands: []pd.CommandKind{
-		{Want: wantRegister, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
-		{Want: wantFinished, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
-		{Want: wantAborted}, {Want: wantExpect}, {Want: wantNotNeeded},
+		{Kind: wantRegister, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
+		{Kind: wantFinished, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
+		{Kind: wantAborted}, {Kind: wantExpect}, {Kind: wantNotNeeded},
 	},
 	Oracles: []oracle.Oracle{codesOracle, abortOracle},
 }

@@ -30,7 +30,7 @@ type request struct {
 	hash          uint64
 	state         requestState
 	last          bool
-	openPuts      uint32         // batches in progress; each is one put
+	openBatches   uint32         // batches in progress; each is one put
 	missingChunks uint32         // chunks of the batches that failed
 	attempts      uint32         // attempts to notify the proxy
 	timer         kernel.TimerID `snap:"set"`
@@ -69,7 +69,7 @@ func (x *requests) joinRequest(v *env.Env, id []byte, last bool) (table.Handle, 
 	}
 	r := x.slab.Get(h)
 	r.last = last
-	r.openPuts++
+	r.openBatches++
 	v.Timers.Stop(&r.timer)
 	return h, effects.OK, nil
 }
@@ -132,12 +132,12 @@ func (x *requests) leaveRequest(v *env.Env, h table.Handle, chunks uint32, code 
 	if r == nil {
 		return false
 	}
-	r.openPuts--
+	r.openBatches--
 	if code != effects.OK {
 		r.missingChunks += chunks
 	}
 	switch {
-	case r.openPuts > 0:
+	case r.openBatches > 0:
 	case !r.last:
 		v.Timers.Set(&r.timer, v.Now.Add(x.cfg.ttl), engineRef(kindRequest, h))
 	case x.cfg.noProxy:

@@ -24,7 +24,7 @@ type abortOracle struct {
 
 func (*abortOracle) subscribe(l *oracle.Subscriptions[abortOracle]) {
 	oracle.On(l, func(o *abortOracle, _ *oracle.Call, e pd.CommandOutcome) {
-		if e.Command.Want == plan.CommandAbort && e.Effect.Code == effects.OK {
+		if e.Command.Kind == plan.CommandAbort && e.Effect.Code == effects.OK {
 			o.recordAgreed(e.Node, e.Command.Target)
 		}
 	})
@@ -58,7 +58,7 @@ func (or *abortOracle) afterStep(n *world.Node) {
 		default:
 			or.countJudged(checkAborted)
 			or.fail(checkAborted, "node %d accepts the abort of ticket %d (%s), which has nothing in flight, and does not end the command",
-				n.AsSubject(), oracle.Ticket(t), c.Want)
+				n.AsSubject(), oracle.Ticket(t), c.Kind)
 		}
 	}
 	state.targets = state.targets[:0]

@@ -216,7 +216,7 @@ func (or *breakerOracle) isOnlyPut(n *world.Node, put effects.Ticket) bool {
 	hash := or.contentHashOf(&or.w.Commands[put-1])
 	return !slices.ContainsFunc(or.w.OpenCommands.Items, func(t effects.Ticket) bool {
 		o := &or.w.Commands[t-1]
-		return t != put && o.Want == plan.CommandPut && o.Node == n.ID && o.Incarnation == n.Incarnation && !o.Finished &&
+		return t != put && o.Kind == plan.CommandPut && o.Node == n.ID && o.Incarnation == n.Incarnation && !o.Finished &&
 			or.contentHashOf(o) == hash
 	})
 }

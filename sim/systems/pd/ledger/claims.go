@@ -19,7 +19,7 @@ type claimOracle struct {
 
 func (*claimOracle) subscribe(l *oracle.Subscriptions[claimOracle]) {
 	oracle.On(l, func(o *claimOracle, _ *oracle.Call, e pd.GetOutcome) {
-		if e.Command.Want == plan.CommandGet {
+		if e.Command.Kind == plan.CommandGet {
 			o.verifyGet(e.Node, e.Effect, e.Command)
 		}
 	})
@@ -96,7 +96,7 @@ func (or *claimOracle) mayHaveEnded(n *world.Node, job int) bool {
 		if c.Job != job || c.Node != n.ID || c.Incarnation != n.Incarnation {
 			continue
 		}
-		if c.Want == plan.CommandGet && len(c.Pages) > 0 || c.Want == plan.CommandFetch || c.Want == pd.WantGiveUp {
+		if c.Kind == plan.CommandGet && len(c.Pages) > 0 || c.Kind == plan.CommandFetch || c.Kind == pd.WantGiveUp {
 			return true
 		}
 	}

@@ -142,7 +142,7 @@ func (or *deferredOfferOracle) verifyReturned(n *world.Node, m *protocol.AscendB
 // countOpenFetches returns how many fetches of a job are pending.
 func (or *deferredOfferOracle) countOpenFetches(n *world.Node, job int) (open int) {
 	for _, t := range or.w.OpenCommands.Items {
-		if c := &or.w.Commands[t-1]; c.Want == plan.CommandFetch && c.Node == n.ID && c.Incarnation == n.Incarnation && c.Job == job &&
+		if c := &or.w.Commands[t-1]; c.Kind == plan.CommandFetch && c.Node == n.ID && c.Incarnation == n.Incarnation && c.Job == job &&
 			!c.Finished {
 			open++
 		}

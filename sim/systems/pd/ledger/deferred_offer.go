@@ -51,7 +51,7 @@ func (*deferredOfferOracle) subscribe(l *oracle.Subscriptions[deferredOfferOracl
 		o.recordUnreachable(e.Node, e.Peer, effects.PeerLost)
 	})
 	oracle.On(l, func(o *deferredOfferOracle, _ *oracle.Call, e pd.CommandReceived) {
-		switch e.Command.Want {
+		switch e.Command.Kind {
 		case pd.WantGiveUp:
 			o.recordGiveUp(e.Node, e.Command)
 		case plan.CommandContains:
@@ -61,7 +61,7 @@ func (*deferredOfferOracle) subscribe(l *oracle.Subscriptions[deferredOfferOracl
 		}
 	})
 	oracle.On(l, func(o *deferredOfferOracle, _ *oracle.Call, e pd.CommandOutcome) {
-		if e.Command.Want == pd.WantGiveUp && e.Effect.Code == effects.OK {
+		if e.Command.Kind == pd.WantGiveUp && e.Effect.Code == effects.OK {
 			o.recordConsumed(e.Node, e.Command)
 		}
 	})
@@ -244,7 +244,7 @@ func (or *deferredOfferOracle) recordOfferReply(n *world.Node, request uint64, b
 func (or *deferredOfferOracle) mayBeRead(n *world.Node, k *deferredOffer) bool {
 	return slices.ContainsFunc(or.w.OpenCommands.Items, func(ticket effects.Ticket) bool {
 		c := &or.w.Commands[ticket-1]
-		return c.Want == plan.CommandFetch && c.Node == n.ID && c.Incarnation == n.Incarnation && !c.Finished
+		return c.Kind == plan.CommandFetch && c.Node == n.ID && c.Incarnation == n.Incarnation && !c.Finished
 	}) || slices.ContainsFunc(or.w.Active.Transfers.Items, func(t *world.Transfer) bool {
 		return t.Read && t.LocalInUse && t.Local == n.Pool && t.Remote == k.owner && t.Grant == k.lease.ID
 	})

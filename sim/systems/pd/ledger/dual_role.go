@@ -33,7 +33,7 @@ type dualRoleOracle struct {
 
 func (*dualRoleOracle) subscribe(l *oracle.Subscriptions[dualRoleOracle]) {
 	oracle.On(l, func(o *dualRoleOracle, _ *oracle.Call, e pd.CommandReceived) {
-		if e.Command.Want == plan.CommandReserve {
+		if e.Command.Kind == plan.CommandReserve {
 			o.recordReserve(e.Node, e.Ticket)
 		}
 	})

@@ -37,7 +37,7 @@ type enginePageOracle struct {
 
 func (*enginePageOracle) subscribe(l *oracle.Subscriptions[enginePageOracle]) {
 	oracle.On(l, func(o *enginePageOracle, _ *oracle.Call, e pd.CommandGiven) {
-		if e.Command.Want == plan.CommandReserve {
+		if e.Command.Kind == plan.CommandReserve {
 			o.recordReserve(e.Node, e.Ticket)
 		}
 	})
@@ -127,7 +127,7 @@ func (or *enginePageOracle) releasePages(n *world.Node, t effects.Ticket) {
 	for _, p := range c.Pages {
 		pg := &n.Pool.Pages[p.Index]
 		switch {
-		case c.Want != plan.CommandReserve:
+		case c.Kind != plan.CommandReserve:
 			pg.Pins--
 		case pg.Reserved == t: // Otherwise the page was given back before and may have another user now.
 			pg.Reserved = 0

@@ -65,25 +65,25 @@ var stageOnlyCodes = []effects.Code{
 func (or *reasonOracle) verifyReason(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	w := e.Why
 	or.countJudged(checkReason)
-	missed := (c.Want == plan.CommandGet || c.Want == plan.CommandLookup) &&
+	missed := (c.Kind == plan.CommandGet || c.Kind == plan.CommandLookup) &&
 		(e.Code == effects.NotFound || e.Code == effects.Lapsed)
 	switch {
 	case e.Code == effects.OK || missed: // The prefix explains the outcome.
 		if w != nil {
 			or.fail(checkReason, "node %d ends ticket %d (%s) as %s with an explanation of a failure",
-				n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+				n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, e.Code)
 		}
 	case w == nil || w.Stage == effects.StageNone:
 		or.fail(checkReason, "node %d ends ticket %d (%s) as %s without an explanation",
-			n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+			n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, e.Code)
 	case w.Field == "" && w.Said == "" && !slices.Contains(stageOnlyCodes, e.Code):
 		or.fail(checkReason, "node %d ends ticket %d (%s) as %s without naming a field",
-			n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+			n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, e.Code)
 	case effects.SanitizeText([]byte(w.Said)) != w.Said:
 		or.fail(checkReason, "node %d shows a peer's text without sanitizing it: %q", n.AsSubject(), w.Said)
-	case c.Want == plan.CommandPut:
+	case c.Kind == plan.CommandPut:
 		or.verifyPutReason(n, e, c.Body.(*ops.Put))
-	case c.Want == plan.CommandFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
+	case c.Kind == plan.CommandFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
 		or.fail(checkReason, "node %d ends ticket %d (fetch) as %s without naming the sender of the chunks",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code)
 	}

@@ -41,7 +41,7 @@ func (*fetchOracle) subscribe(l *oracle.Subscriptions[fetchOracle]) {
 	})
 	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.ScatterEnded) { o.allowScatterCode(e.Ticket, e.Code) })
 	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e pd.CommandReceived) {
-		switch e.Command.Want {
+		switch e.Command.Kind {
 		case plan.CommandFetch:
 			o.recordFetch(e.Node, e.Ticket)
 		case plan.CommandAbort:

@@ -32,7 +32,7 @@ type getWaitOracle struct {
 
 func (*getWaitOracle) subscribe(l *oracle.Subscriptions[getWaitOracle]) {
 	oracle.On(l, func(o *getWaitOracle, _ *oracle.Call, e pd.CommandReceived) {
-		if e.Command.Want == plan.CommandGet || e.Command.Want == plan.CommandLookup {
+		if e.Command.Kind == plan.CommandGet || e.Command.Kind == plan.CommandLookup {
 			o.recordGet(e.Node, e.Ticket)
 		}
 	})
@@ -143,7 +143,7 @@ func (or *getWaitOracle) verifyEarlyEnd(n *world.Node, e *effects.Deliver, c *pd
 	or.countJudged(checkGetEndsEarly)
 	if !n.KeepsOffers && !or.stateOf(n).sourceLost {
 		or.fail(checkGetEndsEarly, "node %d ends ticket %d (%s) %d ns before its deadline although no source of a missing chunk was lost",
-			n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, remaining)
+			n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, remaining)
 		return
 	}
 	j := &or.w.Jobs[c.Job]
@@ -153,7 +153,7 @@ func (or *getWaitOracle) verifyEarlyEnd(n *world.Node, e *effects.Deliver, c *pd
 		}
 	}
 	or.fail(checkGetEndsEarly, "node %d ends ticket %d (%s) %d ns before its deadline although chunk %d may still arrive",
-		n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, remaining, j.KeyNumbers[j.KeysIn(e.Hits)])
+		n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, remaining, j.KeyNumbers[j.KeysIn(e.Hits)])
 }
 
 // mayStillCome reports whether a chunk certainly may still arrive: the sender keeps the chunk for this node, or a
@@ -270,7 +270,7 @@ func (or *getWaitOracle) verifyLostOffers(n *world.Node) {
 		if c.OfferKept && c.From == lastFrom && !kept && !pd.MayArrive(n, j.Keys[c.From]) {
 			or.fail(checkLostOffer,
 				"node %d lets ticket %d (%s) wait for chunk %d although the last source of the chunk, a deferred offer, has ended",
-				n.AsSubject(), oracle.Ticket(t), c.Want, j.KeyNumbers[c.From])
+				n.AsSubject(), oracle.Ticket(t), c.Kind, j.KeyNumbers[c.From])
 			return
 		}
 		c.OfferKept = kept

@@ -96,14 +96,14 @@ func (or *lapseOracle) verifyMissing(n *world.Node, e *effects.Deliver, c *pd.Co
 	k := j.KeyNumbers[j.KeysIn(e.Hits)]
 	q := or.stateOf(n)
 	reportedAt, ok := q.reportedAt[k]
-	if e.Code == effects.Lapsed || isUnknownCode(e.Code) && c.Want == plan.CommandGet {
+	if e.Code == effects.Lapsed || isUnknownCode(e.Code) && c.Kind == plan.CommandGet {
 		or.countJudged(checkMissingCode)
 	}
 	switch {
 	case e.Code == effects.Lapsed && (!ok || n.ReadingAt(or.w.Now).Sub(n.ReadingAt(reportedAt)) > pd.InfoOf(n).Cfg.ClaimTTL):
 		or.fail(checkMissingCode, "node %d ends ticket %d (%s) as lapsed, and did not report a lapse of chunk %d, or too long ago",
-			n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, k)
-	case isUnknownCode(e.Code) && c.Want == plan.CommandGet && or.mustReportLapse(n, c.Job, j.KeysIn(e.Hits)):
+			n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, k)
+	case isUnknownCode(e.Code) && c.Kind == plan.CommandGet && or.mustReportLapse(n, c.Job, j.KeysIn(e.Hits)):
 		or.fail(checkMissingCode,
 			"node %d ends ticket %d (get) as %s although chunk %d was kept for request %q until it lapsed",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code, k, oracle.Request(j.Name))

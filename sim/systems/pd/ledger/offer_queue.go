@@ -30,7 +30,7 @@ type offerQueueOracle struct {
 
 func (*offerQueueOracle) subscribe(l *oracle.Subscriptions[offerQueueOracle]) {
 	oracle.On(l, func(o *offerQueueOracle, _ *oracle.Call, e pd.CommandGiven) {
-		if e.Command.Want == plan.CommandPut && e.Node.OffersChunks {
+		if e.Command.Kind == plan.CommandPut && e.Node.OffersChunks {
 			o.recordPut(e.Node, e.Ticket)
 		}
 	})

@@ -34,7 +34,7 @@ func (*promiseOracle) subscribe(l *oracle.Subscriptions[promiseOracle]) {
 	oracle.On(l, func(o *promiseOracle, c *oracle.Call, e *effects.Landed) { o.stateOf(o.nodeOf(c)).landing = e })
 	oracle.On(l, func(o *promiseOracle, c *oracle.Call, e *effects.Confirm) { o.handleConfirm(o.nodeOf(c), e.Code) })
 	oracle.On(l, func(o *promiseOracle, _ *oracle.Call, e pd.CommandReceived) {
-		switch e.Command.Want {
+		switch e.Command.Kind {
 		case plan.CommandFetch:
 			o.recordFetch(e.Node, e.Command.Job)
 		case plan.CommandAbandon:
@@ -42,7 +42,7 @@ func (*promiseOracle) subscribe(l *oracle.Subscriptions[promiseOracle]) {
 		}
 	})
 	oracle.On(l, func(o *promiseOracle, _ *oracle.Call, e pd.CommandOutcome) {
-		if e.Command.Want == pd.WantGiveUp && e.Effect.Code == effects.OK {
+		if e.Command.Kind == pd.WantGiveUp && e.Effect.Code == effects.OK {
 			o.endGivenUpPromises(e.Node, e.Command)
 		}
 	})
@@ -347,7 +347,7 @@ func (or *promiseOracle) verifyLayers(n *world.Node, ev *effects.Landed) {
 // end. If the request had no promise of a chunk, the oldest promise to a request without an id ends.
 func (or *promiseOracle) endReadPromises(n *world.Node, c *pd.Command, pages int) {
 	state, j := or.stateOf(n), &or.w.Jobs[c.Job]
-	if c.Want != plan.CommandGet {
+	if c.Kind != plan.CommandGet {
 		return
 	}
 	for _, chunk := range j.KeyNumbers[:min(pages, len(j.KeyNumbers))] {

@@ -59,7 +59,7 @@ func (s *promiseState) removeExpired(chunk uint32, request uint64, certain bool)
 func (or *promiseOracle) verifyMissed(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
 	isMiss := isUnknownCode(e.Code) || e.Code == effects.Lapsed
-	if c.Want != plan.CommandGet || !isMiss || j.KeysIn(e.Hits) >= len(j.KeyNumbers) || n.Draining || n.Leaving || !or.seesAllPromises(n) {
+	if c.Kind != plan.CommandGet || !isMiss || j.KeysIn(e.Hits) >= len(j.KeyNumbers) || n.Draining || n.Leaving || !or.seesAllPromises(n) {
 		return
 	}
 	state, now, chunk, request := or.stateOf(n), or.w.ReadClock(n), j.KeyNumbers[j.KeysIn(e.Hits)], requestHash(j.Name)

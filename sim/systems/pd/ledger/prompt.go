@@ -45,13 +45,13 @@ func (*promptOracle) subscribe(l *oracle.Subscriptions[promptOracle]) {
 		o.verifyRead(e.Node, e.Transfer, e.Effect)
 	})
 	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e pd.CommandReceived) {
-		if e.Command.Want == plan.CommandAbandon {
+		if e.Command.Kind == plan.CommandAbandon {
 			o.recordAbandon(e.Node, e.Command.Job)
 		}
 	})
 	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e pd.CommandOutcome) {
 		switch {
-		case e.Command.Want != plan.CommandAbandon:
+		case e.Command.Kind != plan.CommandAbandon:
 		case e.Effect.Code == effects.OK:
 			o.verifyAbandoned(e.Node, e.Command.Job)
 		default:

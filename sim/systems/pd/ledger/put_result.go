@@ -119,7 +119,7 @@ func (or *putResultOracle) rememberedSince(n *world.Node, job int) (since int64)
 // isCountedPut reports whether a command is a put that counts for a job's request. A put of pages that were filled
 // again does not count, and neither does a put that was refused at once, because a refused put changes nothing.
 func (or *putResultOracle) isCountedPut(n *world.Node, c *pd.Command, job int) bool {
-	if c.Want != plan.CommandPut || c.Job != job || c.Node != n.ID || c.Incarnation != n.Incarnation || c.Finished && !c.Accepted {
+	if c.Kind != plan.CommandPut || c.Job != job || c.Node != n.ID || c.Incarnation != n.Incarnation || c.Finished && !c.Accepted {
 		return false
 	}
 	put, ok := c.Body.(*ops.Put)

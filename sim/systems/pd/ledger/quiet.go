@@ -21,7 +21,7 @@ type quietOracle struct{ oracleBase }
 func (*quietOracle) subscribe(l *oracle.Subscriptions[quietOracle]) {
 	oracle.On(l, func(o *quietOracle, _ *oracle.Call, e world.NodeAtRest) { o.verifyEmpty(e.Node, e.When) })
 	oracle.On(l, func(o *quietOracle, _ *oracle.Call, e pd.CommandOutcome) {
-		if e.Command.Want == plan.CommandDrain && e.Effect.Code == effects.Expired {
+		if e.Command.Kind == plan.CommandDrain && e.Effect.Code == effects.Expired {
 			o.verifyExpiredDrain(e.Node)
 		}
 	})
@@ -67,7 +67,7 @@ func (or *quietOracle) verifyExpiredDrain(n *world.Node) {
 	s, gets, standing := pd.StatsOf(n), 0, 0
 	for _, t := range or.w.OpenCommands.Items {
 		c := &or.w.Commands[t-1]
-		if (c.Want == plan.CommandGet || c.Want == plan.CommandReserve) && !c.Finished && c.Node == n.ID && c.Incarnation == n.Incarnation &&
+		if (c.Kind == plan.CommandGet || c.Kind == plan.CommandReserve) && !c.Finished && c.Node == n.ID && c.Incarnation == n.Incarnation &&
 			c.ReceivedStep != 0 {
 			gets++
 		}

@@ -56,11 +56,11 @@ func (or *refusalOracle) copyMachine(n *world.Node, ev effects.Event) {
 	}
 	c := &or.w.Commands[x.Ticket-1]
 	permille := samplePermille
-	if state.hasLast && state.lastWant == c.Want {
+	if state.hasLast && state.lastWant == c.Kind {
 		permille = repeatPermille
 	}
 	drawn := draw.Hash(or.w.Seed, draw.Engine, uint64(c.Name), 17).ChancePermille(permille)
-	if drawn || state.draining || c.Want == plan.CommandConflict {
+	if drawn || state.draining || c.Kind == plan.CommandConflict {
 		if or.copies == nil {
 			or.copies = &pd.MachineCopies{}
 		}
@@ -76,7 +76,7 @@ func (or *refusalOracle) recordRefusal(n *world.Node, e *effects.Deliver) {
 		return
 	}
 	state := or.stateOf(n)
-	state.lastWant, state.hasLast = or.w.Commands[e.Ticket-1].Want, true
+	state.lastWant, state.hasLast = or.w.Commands[e.Ticket-1].Kind, true
 	state.refused = state.refused || state.copied != nil && e.Ticket == state.ticket
 }
 
@@ -90,6 +90,6 @@ func (or *refusalOracle) afterStep(n *world.Node) {
 	c := &or.w.Commands[state.ticket-1]
 	if !or.copies.EqualsAfterTick(n, state.copied, or.w.ReadClock(n)) {
 		or.fail(checkRefused, "node %d refuses ticket %d (%s) as %s, and its state has changed",
-			n.AsSubject(), oracle.Ticket(state.ticket), c.Want, c.Code)
+			n.AsSubject(), oracle.Ticket(state.ticket), c.Kind, c.Code)
 	}
 }

@@ -259,7 +259,7 @@ func (or *requestEndOracle) countLanes(n *world.Node, c *world.Conn) int {
 	case or.isEndConn(n, c):
 		return 1
 	case slices.ContainsFunc(or.w.Commands, func(x pd.Command) bool {
-		return x.Want == pd.WantEnd && x.Node == n.ID && x.Incarnation == n.Incarnation && or.w.Jobs[x.Job].Receiver == c.Server &&
+		return x.Kind == pd.WantEnd && x.Node == n.ID && x.Incarnation == n.Incarnation && or.w.Jobs[x.Job].Receiver == c.Server &&
 			(!x.Finished || x.Code != effects.OK)
 	}):
 		return int(links.Lanes) + 1
@@ -304,7 +304,7 @@ func (or *requestEndOracle) certainEnd(n *world.Node, job int) *receivedEnd {
 
 // verifyOutcome judges the outcome of a Get, a Fetch or an End.
 func (or *requestEndOracle) verifyOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) {
-	switch c.Want { //nolint:exhaustive // Nothing else is about ends.
+	switch c.Kind { //nolint:exhaustive // Nothing else is about ends.
 	case plan.CommandGet, plan.CommandLookup, plan.CommandFetch:
 		or.verifyEndCode(n, e, c)
 	case pd.WantEnd:
@@ -334,7 +334,7 @@ func (or *requestEndOracle) verifyEndCode(n *world.Node, e *effects.Deliver, c *
 		namesRequest = len(body.Request) > 0
 	}
 	if bySender {
-		if or.countJudged(checkEndCause); c.Want == plan.CommandFetch {
+		if or.countJudged(checkEndCause); c.Kind == plan.CommandFetch {
 			or.countJudged(checkEndFetch)
 		}
 		matches := func(x *receivedEnd) bool {
@@ -343,12 +343,12 @@ func (or *requestEndOracle) verifyEndCode(n *world.Node, e *effects.Deliver, c *
 		}
 		if !namesRequest || !or.mayEnd(n, c.Job, matches) {
 			or.fail(checkEndCause, "node %d ends ticket %d (%s) as %s, and the sender has not reported that for this attempt",
-				n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+				n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, e.Code)
 			return
 		}
 	}
 	x := or.certainEnd(n, c.Job)
-	if x == nil || !namesRequest || c.Want != plan.CommandGet || n.Draining || c.ReceivedStep <= x.step {
+	if x == nil || !namesRequest || c.Kind != plan.CommandGet || n.Draining || c.ReceivedStep <= x.step {
 		return
 	}
 	or.countJudged(checkEndCode)
@@ -375,7 +375,7 @@ func (or *requestEndOracle) afterStep(n *world.Node) {
 	}
 	for _, t := range or.oracles().getWaits.stateOf(n).gets {
 		c := &or.w.Commands[t-1]
-		if c.Finished || c.DueAt == 0 || c.Want != plan.CommandGet {
+		if c.Finished || c.DueAt == 0 || c.Kind != plan.CommandGet {
 			continue
 		}
 		if x := or.certainEnd(n, c.Job); x != nil {

@@ -37,8 +37,8 @@ func (or *scatterOracle) verifyScatter(n *world.Node, e *effects.Scatter) bool {
 		or.fail(checkScatterOrder, "node %d scatters chunks of ticket %d while other chunks of the command are being scattered",
 			n.AsSubject(), oracle.Ticket(e.Ticket))
 		return false
-	case c.Want != plan.CommandFetch:
-		or.fail(checkScatterOpen, "node %d scatters chunks of ticket %d (%s)", n.AsSubject(), oracle.Ticket(e.Ticket), c.Want)
+	case c.Kind != plan.CommandFetch:
+		or.fail(checkScatterOpen, "node %d scatters chunks of ticket %d (%s)", n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind)
 		return false
 	case e.First != c.Device.Received || e.First+uint32(len(e.Pages)) > c.Count:
 		or.fail(checkScatterOrder,

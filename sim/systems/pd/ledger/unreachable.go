@@ -131,7 +131,7 @@ func (or *unreachableOracle) verifyNoPutWaits(n *world.Node, receiver int32, a *
 	or.countJudged(checkWaitUnreachable)
 	for _, t := range or.w.OpenCommands.Items {
 		p := &or.w.Commands[t-1]
-		if p.Want != plan.CommandPut || p.Finished || p.Node != n.ID || p.Incarnation != n.Incarnation {
+		if p.Kind != plan.CommandPut || p.Finished || p.Node != n.ID || p.Incarnation != n.Incarnation {
 			continue
 		}
 		if p.ReceivedStep == 0 || p.ReceivedStep <= a.sentStep || p.ReceivedStep >= a.pendingStep {
