@@ -29,10 +29,19 @@ type options struct {
 // A hunter builds the work tree with and without defects, and runs the binaries in a temporary folder.
 type hunter struct {
 	options
-	dir     string // the temporary folder
+	dir      string            // the temporary folder
+	healthy  string            // the binary without any defect
+	combined string            // the overlay file with all mutants that a build can switch between
+	numbers  map[string]int    // the numbers of these mutants, by name
+	built    map[string]string // the binaries with combined mutants, by command
+	current  defect
+}
+
+// A defect is how builds and runs get the defect of the current mutant.
+type defect struct {
+	overlay string // the overlay file, or "" for none
+	number  int    // the number among the combined mutants, or 0
 	binary  string // the binary that was built last
-	healthy string // the binary without any defect
-	overlay string // the argument of go build that adds the current defect, or ""
 }
 
 // statesMax bounds the exploration of a scope in which a defect is looked for.
@@ -42,7 +51,7 @@ const statesMax = 400_000
 // mutant that is found although its kept plan no longer fails counts as failed too.
 func huntMutants(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds int, o options) (finds []finding, failed int,
 	err error) {
-	h, done, err := newHunter(o)
+	h, done, err := newHunter(mutants, o)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -60,18 +69,37 @@ func huntMutants(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds
 }
 
 // newHunter returns a hunter with a temporary folder. The caller must call done to remove the folder.
-func newHunter(o options) (h *hunter, done func(), err error) {
+func newHunter(mutants []table.Mutant, o options) (h *hunter, done func(), err error) {
 	dir, err := os.MkdirTemp("", "kvferry-mutants-")
 	if err != nil {
 		return nil, nil, err
 	}
 	done = func() { _ = os.RemoveAll(dir) } // The system clears its temporary folder too.
-	if o.plans, err = filepath.Abs(o.plans); err != nil {
+	h = &hunter{options: o, dir: dir, healthy: filepath.Join(dir, "healthy"), built: map[string]string{}}
+	h.plans, err = filepath.Abs(o.plans)
+	if err == nil {
+		err = h.combine(mutants)
+	}
+	if err != nil {
 		done()
 		return nil, nil, err
 	}
-	return &hunter{options: o, dir: dir, binary: filepath.Join(dir, "kvferry"), healthy: filepath.Join(dir, "healthy")},
-		done, nil
+	return h, done, nil
+}
+
+// combine writes the overlay with the mutants that one build can have all at once.
+func (h *hunter) combine(mutants []table.Mutant) error {
+	files, numbers, err := table.Combine(".", mutants)
+	if err != nil {
+		return err
+	}
+	h.numbers = numbers
+	dir := filepath.Join(h.dir, "combined")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	h.combined, err = table.WriteOverlay(dir, ".", files)
+	return err
 }
 
 // tryAll tries each mutant in turn and prints the result.
@@ -136,7 +164,7 @@ func (h *hunter) tryMutant(ctx context.Context, m *table.Mutant, seeds int) (fou
 		if err := h.buildFor(ctx, m, "./cmd/kvferry"); err != nil {
 			return err.Error(), nil
 		}
-		report, code, err := h.runCheck(ctx, m, h.binary, h.kvferryArgs(m, seeds))
+		report, code, err := h.runCheck(ctx, m, h.current.binary, h.kvferryArgs(m, seeds))
 		if err != nil {
 			return err.Error(), nil
 		}
@@ -157,16 +185,19 @@ func (h *hunter) tryMutant(ctx context.Context, m *table.Mutant, seeds int) (fou
 
 // withDefect calls do while builds have the defect of m.
 func (h *hunter) withDefect(m *table.Mutant, do func() (string, error)) (verdict string, err error) {
+	defer func() { h.current = defect{} }()
+	if n := h.numbers[m.Name]; n > 0 {
+		h.current = defect{overlay: h.combined, number: n}
+		return do()
+	}
 	changed, err := m.Apply(".")
 	if err != nil {
 		return fmt.Sprintf("its edits do not apply; correct them: %v", err), nil
 	}
-	overlay, err := table.WriteOverlay(h.dir, ".", changed)
+	h.current.overlay, err = table.WriteOverlay(h.dir, ".", changed)
 	if err != nil {
 		return "", err
 	}
-	h.overlay = "-overlay=" + overlay
-	defer func() { h.overlay = "" }()
 	return do()
 }
 
@@ -187,7 +218,7 @@ func (h *hunter) runCheck(ctx context.Context, m *table.Mutant, binary string, a
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Dir = h.dir
+	cmd.Dir, cmd.Env = h.dir, h.environment()
 	if m.Test != "" {
 		name, folder, ok := strings.Cut(m.Test, " of ")
 		if !ok {
@@ -205,12 +236,24 @@ func (h *hunter) runCheck(ctx context.Context, m *table.Mutant, binary string, a
 	return report, code, err
 }
 
-// buildFor builds a command with the current defect, unless the mutant is found by a test.
+// buildFor builds a command with the current defect, unless the mutant is found by a test. A binary with combined mutants
+// is built once.
 func (h *hunter) buildFor(ctx context.Context, m *table.Mutant, command string) error {
-	if m.Test != "" {
+	h.current.binary = filepath.Join(h.dir, "kvferry")
+	switch {
+	case m.Test != "":
 		return nil
+	case h.current.number == 0:
+		return h.buildCommand(ctx, h.current.binary, command)
+	case h.built[command] == "":
+		binary := filepath.Join(h.dir, "combined-"+filepath.Base(command))
+		if err := h.buildCommand(ctx, binary, command); err != nil {
+			return err
+		}
+		h.built[command] = binary
 	}
-	return h.buildCommand(ctx, h.binary, command)
+	h.current.binary = h.built[command]
+	return nil
 }
 
 func (h *hunter) buildCommand(ctx context.Context, binary, command string) error {
@@ -229,12 +272,17 @@ func (h *hunter) buildCommand(ctx context.Context, binary, command string) error
 // goTool returns a go command that builds with the current defect.
 func (h *hunter) goTool(ctx context.Context, command string, args ...string) *exec.Cmd {
 	flags := []string{command, "-trimpath"}
-	if h.overlay != "" {
-		flags = append(flags, h.overlay)
+	if h.current.overlay != "" {
+		flags = append(flags, "-overlay="+h.current.overlay)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(flags, args...)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(h.environment(), "CGO_ENABLED=0")
 	return cmd
+}
+
+// environment returns the environment of commands that run with the current defect.
+func (h *hunter) environment() []string {
+	return append(os.Environ(), fmt.Sprintf("%s=%d", table.ActiveVariable, h.current.number))
 }
 
 // runCommand runs a command and returns the output and the exit code. An exit code other than 0 is not an error.

@@ -155,13 +155,13 @@ func TestWriteOverlay(t *testing.T) {
 	if err := writeOverlay("broken", mutants[:1]); err != nil {
 		t.Fatal(err)
 	}
-	h, done, err := newHunter(testOptions())
+	h, done, err := newHunter(nil, testOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer done()
-	for overlay, want := range map[string]int{"": 0, "-overlay=broken/overlay.json": 1} {
-		h.overlay = overlay
+	for overlay, want := range map[string]int{"": 0, "broken/overlay.json": 1} {
+		h.current.overlay = overlay
 		if _, code, err := runCommand(h.goTool(t.Context(), "run", "./"+command, "sim", "run")); code != want || err != nil {
 			t.Errorf("with %q: exit code %d, %v", overlay, code, err)
 		}

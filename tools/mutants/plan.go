@@ -34,7 +34,7 @@ func (h *hunter) checkPlan(ctx context.Context, m *table.Mutant, report []byte) 
 	if _, err := os.Stat(kept); errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
-	text, code, err := h.replayPlan(ctx, h.binary, kept)
+	text, code, err := h.replayPlan(ctx, h.current.binary, kept)
 	if err == nil && code != 1 {
 		return fmt.Sprintf("%s: it does not fail with the defect; rewrite it with make regressions:\n%s", stalePlan,
 			outputTail(text)), nil
@@ -47,6 +47,6 @@ func (h *hunter) planOf(m *table.Mutant) string { return filepath.Join(h.plans, 
 
 func (h *hunter) replayPlan(ctx context.Context, binary, plan string, args ...string) ([]byte, int, error) {
 	cmd := exec.CommandContext(ctx, binary, append([]string{"sim", "replay", "--plan", plan}, args...)...)
-	cmd.Dir = h.dir
+	cmd.Dir, cmd.Env = h.dir, h.environment()
 	return runCommand(cmd)
 }

@@ -15,7 +15,7 @@ import (
 // mutant that is not found in this way is looked for in full.
 func quickHunt(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds int, o options) (finds []finding, failed int,
 	err error) {
-	h, done, err := newHunter(o)
+	h, done, err := newHunter(mutants, o)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -46,7 +46,7 @@ func (h *hunter) tryQuick(ctx context.Context, m *table.Mutant, seeds int) (foun
 		if err := h.buildFor(ctx, m, "./tools/mutants/seek"); err != nil {
 			return err.Error(), nil
 		}
-		report, code, err := h.runCheck(ctx, m, h.binary, args)
+		report, code, err := h.runCheck(ctx, m, h.current.binary, args)
 		if err != nil {
 			return err.Error(), nil
 		}

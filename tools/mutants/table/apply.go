@@ -185,6 +185,15 @@ func (c *fileChange) addEdit(e *Edit, d declaration) error {
 
 // applyEdits returns the text of the file with all edits, formatted.
 func (c *fileChange) applyEdits() ([]byte, error) {
+	text, err := c.spliceSpans()
+	if err != nil {
+		return nil, err
+	}
+	return c.fixImports(text)
+}
+
+// spliceSpans returns the text with all spans replaced.
+func (c *fileChange) spliceSpans() ([]byte, error) {
 	slices.SortStableFunc(c.spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	var text []byte
 	at := 0
@@ -195,8 +204,7 @@ func (c *fileChange) applyEdits() ([]byte, error) {
 		text = append(append(text, c.text[at:s.from]...), s.text...)
 		at = s.to
 	}
-	text = append(text, c.text[at:]...)
-	return c.fixImports(text)
+	return append(text, c.text[at:]...), nil
 }
 
 // fixImports adds the imports that the edits name, and removes those that are no longer used.
