@@ -217,8 +217,7 @@ func (h *hunter) kvferryArgs(m *table.Mutant, seeds int) []string {
 func (h *hunter) runCheck(ctx context.Context, m *table.Mutant, binary string, args []string) ([]byte, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Dir, cmd.Env = h.dir, h.environment()
+	cmd := h.command(ctx, binary, args...)
 	if m.Test != "" {
 		name, folder, ok := strings.Cut(m.Test, " of ")
 		if !ok {
@@ -236,13 +235,18 @@ func (h *hunter) runCheck(ctx context.Context, m *table.Mutant, binary string, a
 	return report, code, err
 }
 
-// buildFor builds a command with the current defect, unless the mutant is found by a test. A binary with combined mutants
-// is built once.
+// buildFor builds a command with the current defect, unless the mutant is found by a test.
 func (h *hunter) buildFor(ctx context.Context, m *table.Mutant, command string) error {
+	if m.Test != "" {
+		return nil
+	}
+	return h.buildCurrent(ctx, command)
+}
+
+// buildCurrent builds a command with the current defect. A binary with combined mutants is built once.
+func (h *hunter) buildCurrent(ctx context.Context, command string) error {
 	h.current.binary = filepath.Join(h.dir, "kvferry")
 	switch {
-	case m.Test != "":
-		return nil
 	case h.current.number == 0:
 		return h.buildCommand(ctx, h.current.binary, command)
 	case h.built[command] == "":
@@ -267,6 +271,13 @@ func (h *hunter) buildCommand(ctx context.Context, binary, command string) error
 		return fmt.Errorf("it does not compile: %w\n%s", err, outputTail(out))
 	}
 	return nil
+}
+
+// command returns a command that runs a binary with the current defect.
+func (h *hunter) command(ctx context.Context, binary string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir, cmd.Env = h.dir, h.environment()
+	return cmd
 }
 
 // goTool returns a go command that builds with the current defect.

@@ -24,6 +24,11 @@
 // takes a tenth of the time, and suits a change that moves or renames code. Nothing is recorded. With -fallback, a
 // defect that -quick does not find is looked for in full.
 //
+// With -campaign, mutants measures how well unknown defects are found: each one gets a campaign over all profiles of that
+// time on one core, and then the tests of the state machines. The table may be another one, and needs no properties:
+//
+//	go run ./tools/mutants -table new.yaml -campaign 60s
+//
 // With -overlay, nothing is run. Mutants writes the changed files of the entry that -run selects into a folder, and
 // `go build -overlay FOLDER/overlay.json` then builds any package with the defect.
 //
@@ -49,6 +54,7 @@ func main() {
 	seeds := flag.Int("seeds", 2000, "the number of seeds within which each defect must be found")
 	pattern := flag.String("run", ".", "only mutants whose name matches this regular expression")
 	quick := flag.Bool("quick", false, "run only the recorded seed of each defect, and further seeds until the defect is found")
+	campaign := flag.Duration("campaign", 0, "look for each mutant by a campaign of this time on one core, and by tests")
 	overlay := flag.String("overlay", "", "write the files that one mutant changes into this folder, and run no check")
 	var o options
 	flag.StringVar(&o.table, "table", filepath.Join("sim", "mutants.yaml"), "the table of the mutants")
@@ -70,6 +76,14 @@ func main() {
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	if *campaign > 0 {
+		err := scoreMutants(ctx, os.Stdout, mutants, *campaign, o)
+		stop()
+		if err != nil {
+			exitWithError(err)
+		}
+		return
+	}
 	run := huntMutants
 	if *quick {
 		run = quickHunt

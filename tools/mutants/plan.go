@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 
@@ -46,7 +45,5 @@ func (h *hunter) checkPlan(ctx context.Context, m *table.Mutant, report []byte) 
 func (h *hunter) planOf(m *table.Mutant) string { return filepath.Join(h.plans, m.Name+".yaml") }
 
 func (h *hunter) replayPlan(ctx context.Context, binary, plan string, args ...string) ([]byte, int, error) {
-	cmd := exec.CommandContext(ctx, binary, append([]string{"sim", "replay", "--plan", plan}, args...)...)
-	cmd.Dir, cmd.Env = h.dir, h.environment()
-	return runCommand(cmd)
+	return runCommand(h.command(ctx, binary, append([]string{"sim", "replay", "--plan", plan}, args...)...))
 }

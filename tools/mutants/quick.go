@@ -43,7 +43,7 @@ func (h *hunter) tryQuick(ctx context.Context, m *table.Mutant, seeds int) (foun
 	args := append([]string{m.Profile, strconv.Itoa(known), strconv.Itoa(seedsLeft)}, m.Properties...)
 	found.name = m.Name
 	verdict, err = h.withDefect(m, func() (string, error) {
-		if err := h.buildFor(ctx, m, "./tools/mutants/seek"); err != nil {
+		if err := h.buildFor(ctx, m, seekFolder); err != nil {
 			return err.Error(), nil
 		}
 		report, code, err := h.runCheck(ctx, m, h.current.binary, args)

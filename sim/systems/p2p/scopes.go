@@ -76,7 +76,7 @@ func shapeShare(p *plan.Plan) {
 // shapeAlias makes two jobs bring the same chunk by lookups of the same name.
 func shapeAlias(p *plan.Plan) {
 	shapeShare(p)
-	p.Bounds.Peers = 4 // Each node looks chunks up over a different link than for sending.
+	p.Bounds.Peers = 5 // Each node looks chunks up over a different link than for sending.
 	p.Jobs[1].Flags, p.Jobs[2].Flags, p.Jobs[3].Flags = nil, plan.FlowFlags{flowWord: true}, plan.FlowFlags{flowWord: true, aliasWord: true}
 }
 

@@ -2,16 +2,17 @@
 // first seed that broke it. Unlike kvferry sim run, it then stops and minimises no plan. Command mutants builds and
 // runs seek for each defect.
 //
-// usage: seek PROFILE FIRST N [PROPERTY...]
+// usage: seek [-time DURATION] PROFILE FIRST N [PROPERTY...]
 //
-// Seek runs at most N seeds, beginning with FIRST. Without properties, seek stops at the first seed that breaks any
-// property. The exit code is 0 if no property broke, 1 if a property broke, and 2 if the search failed.
+// Seek runs at most N seeds, beginning with FIRST, and starts none after DURATION. Without properties, seek stops at the
+// first seed that breaks any property. The exit code is 0 if no property broke, 1 if a property broke, and 2 if the search failed.
 package main
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -19,6 +20,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -42,7 +44,7 @@ func runSearch(w io.Writer, args []string) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	failures, err := s.runSeeds(runtime.GOMAXPROCS(0))
+	failures, run, err := s.runSeeds(runtime.GOMAXPROCS(0))
 	if err != nil {
 		return false, err
 	}
@@ -50,7 +52,7 @@ func runSearch(w io.Writer, args []string) (found bool, err error) {
 		fmt.Fprintf(w, "seed %d breaks %s: %s\n", f.Seed, f.Property, f.Story)
 	}
 	if len(failures) == 0 {
-		fmt.Fprintf(w, "every promise held in %d seeds\n", s.n)
+		fmt.Fprintf(w, "every promise held in %d seeds\n", run)
 		return false, nil
 	}
 	fmt.Fprintf(w, "\n%s", failures[len(failures)-1])
@@ -62,11 +64,18 @@ type search struct {
 	profile      string
 	first        uint64
 	n            int
+	time         time.Duration // after which no seed starts; 0 for no limit
 	properties   []string
 	extraOracles []oracle.Oracle // oracles in addition to the oracles of docs/safety.md
 }
 
 func parseArgs(args []string) (s search, err error) {
+	if len(args) > 1 && args[0] == "-time" {
+		if s.time, err = time.ParseDuration(args[1]); err != nil {
+			return s, err
+		}
+		args = args[2:]
+	}
 	if len(args) < 3 {
 		return s, fmt.Errorf("got the arguments %q; want a profile, the first seed, how many, and properties", args)
 	}
@@ -80,11 +89,13 @@ func parseArgs(args []string) (s search, err error) {
 	return s, err
 }
 
-// runSeeds returns the first failure of each property that broke before the search was over, ordered by seed. Seeds
-// start in order, and seeds after the end of the search do not count, so the result does not depend on the number of
-// workers.
-func (s search) runSeeds(workers int) (found []*sim.Failure, err error) {
-	failures, errs := make([]*sim.Failure, s.n), make([]error, s.n)
+// runSeeds returns the first failure of each property that broke before the search was over, ordered by seed, and the
+// number of seeds that ran. Seeds start in order, and seeds after the end of the search do not count, so without a time
+// limit the result does not depend on the number of workers.
+func (s search) runSeeds(workers int) (found []*sim.Failure, run int, err error) {
+	failures := map[int]*sim.Failure{}
+	var errs []error
+	end := time.Now().Add(s.time)
 	var mutex sync.Mutex
 	broke := map[string]bool{}
 	isOver := func() bool {
@@ -96,30 +107,34 @@ func (s search) runSeeds(workers int) (found []*sim.Failure, err error) {
 		wait.Go(func() {
 			for {
 				mutex.Lock()
-				done := isOver()
+				done := isOver() || s.time > 0 && time.Now().After(end)
 				mutex.Unlock()
+				if done {
+					return
+				}
 				i := int(next.Add(1)) - 1
-				if done || i >= s.n {
+				if i >= s.n {
 					return
 				}
 				r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Oracles: s.extraOracles})
-				if errs[i] = err; err != nil || r.Failure == nil {
-					continue
-				}
 				mutex.Lock()
-				failures[i] = r.Failure
-				broke[r.Failure.Property] = true
+				if err != nil {
+					errs = append(errs, err)
+				} else if r.Failure != nil {
+					failures[i] = r.Failure
+					broke[r.Failure.Property] = true
+				}
 				mutex.Unlock()
 			}
 		})
 	}
 	wait.Wait()
 	clear(broke)
-	for _, f := range failures {
-		if f != nil && !broke[f.Property] && !isOver() {
+	for _, i := range slices.Sorted(maps.Keys(failures)) {
+		if f := failures[i]; !broke[f.Property] && !isOver() {
 			broke[f.Property] = true
 			found = append(found, f)
 		}
 	}
-	return found, errors.Join(errs...)
+	return found, min(int(next.Load()), s.n), errors.Join(errs...)
 }

@@ -44,7 +44,7 @@ func TestASearchEnds(t *testing.T) {
 			var runs, ends atomic.Int64
 			s := search{profile: "calm", n: c.n, properties: c.properties,
 				extraOracles: []oracle.Oracle{breaks("third", 3, &runs), breaks("fifth", 5, &ends)}}
-			found, err := s.runSeeds(workers)
+			found, _, err := s.runSeeds(workers)
 			if err != nil {
 				t.Fatal(err)
 			}
