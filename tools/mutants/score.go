@@ -83,8 +83,10 @@ func (h *hunter) tryCampaign(ctx context.Context, m *table.Mutant, campaign time
 			return "", "", err
 		case code == 0:
 			return byNothing, "", nil
+		case code == 2:
+			return byCampaign, "the simulator crashed: " + firstLine(string(report)), nil
 		case code != 1:
-			return byCampaign, "the simulator stopped: " + firstLine(outputTail(report)), nil
+			return "", "", fmt.Errorf("the campaign failed with exit code %d:\n%s", code, outputTail(report))
 		}
 		seed := firstFailing(report)
 		healthy, code, err := h.runOnOneCore(ctx, h.healthy, []string{sim.MixedProfile, fmt.Sprint(seed), "1"})

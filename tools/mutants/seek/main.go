@@ -5,7 +5,8 @@
 // usage: seek [-time DURATION] PROFILE FIRST N [PROPERTY...]
 //
 // Seek runs at most N seeds, beginning with FIRST, and starts none after DURATION. Without properties, seek stops at the
-// first seed that breaks any property. The exit code is 0 if no property broke, 1 if a property broke, and 2 if the search failed.
+// first seed that breaks any property. The exit code is 0 if no property broke, 1 if a property broke, and 3 if the search
+// failed. (Go ends a program that crashes with 2.)
 package main
 
 import (
@@ -33,7 +34,7 @@ func main() {
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "seek:", err)
-		os.Exit(2)
+		os.Exit(3)
 	case found:
 		os.Exit(1)
 	}
@@ -116,7 +117,8 @@ func (s search) runSeeds(workers int) (found []*sim.Failure, run int, err error)
 				if i >= s.n {
 					return
 				}
-				r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Oracles: s.extraOracles})
+				seed := s.first + uint64(i)
+				r, err := sim.Run(sim.Options{Seed: seed, Profile: sim.ProfileOfSeed(seed, s.profile), Oracles: s.extraOracles})
 				mutex.Lock()
 				if err != nil {
 					errs = append(errs, err)
