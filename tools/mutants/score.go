@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
@@ -63,6 +62,9 @@ func scoreMutants(ctx context.Context, w io.Writer, mutants []table.Mutant, camp
 	return nil
 }
 
+// mixedProfile is the name by which seek takes the profiles in turn (sim.MixedProfile).
+const mixedProfile = "all"
+
 const seekFolder = "./tools/mutants/seek"
 
 // tryCampaign runs seeds of all profiles on one core, until one fails that does not fail without the defect.
@@ -76,7 +78,7 @@ func (h *hunter) tryCampaign(ctx context.Context, m *table.Mutant, campaign time
 		if left <= 0 {
 			return byNothing, "", nil
 		}
-		args := []string{"-time", left.String(), sim.MixedProfile, fmt.Sprint(first), "1000000000"}
+		args := []string{"-time", left.String(), mixedProfile, fmt.Sprint(first), "1000000000"}
 		report, code, err := h.runOnOneCore(ctx, h.current.binary, args)
 		switch {
 		case err != nil:
@@ -89,12 +91,12 @@ func (h *hunter) tryCampaign(ctx context.Context, m *table.Mutant, campaign time
 			return "", "", fmt.Errorf("the campaign failed with exit code %d:\n%s", code, outputTail(report))
 		}
 		seed := firstFailing(report)
-		healthy, code, err := h.runOnOneCore(ctx, h.healthy, []string{sim.MixedProfile, fmt.Sprint(seed), "1"})
+		healthy, code, err := h.runOnOneCore(ctx, h.healthy, []string{mixedProfile, fmt.Sprint(seed), "1"})
 		if err != nil {
 			return "", "", err
 		}
 		if code == 0 {
-			return byCampaign, sim.ProfileOfSeed(uint64(seed), sim.MixedProfile) + " " + firstLine(string(report)), nil
+			return byCampaign, firstLine(string(report)), nil
 		}
 		fmt.Printf("seed %d fails without %s too: %s\n", seed, m.Name, firstLine(string(healthy)))
 		first = seed + 1

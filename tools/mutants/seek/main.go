@@ -50,7 +50,7 @@ func runSearch(w io.Writer, args []string) (found bool, err error) {
 		return false, err
 	}
 	for _, f := range failures {
-		fmt.Fprintf(w, "seed %d breaks %s: %s\n", f.Seed, f.Property, f.Story)
+		fmt.Fprintf(w, "seed %d breaks %s in profile %s: %s\n", f.Seed, f.Property, f.Profile, f.Story)
 	}
 	if len(failures) == 0 {
 		fmt.Fprintf(w, "every promise held in %d seeds\n", run)

@@ -100,6 +100,9 @@ func (p *Queue) Recycle(cfg Settings, classes int) Queue {
 func (p *Queue) Enqueue(
 	v *env.Env, row Row, ev *effects.Received, keyHashes []uint64, timeout effects.Duration,
 ) *effects.Why {
+	if row.AwaitsLink && !p.WaitsForLink(row.Class) {
+		panic("BUG: an offer waits for the link ahead of earlier requests of its class")
+	}
 	row.countedBytes = len(ev.Body) + keyCountBytes*len(keyHashes)
 	if !p.rowShares.HasRoom(row.Class) {
 		v.Out.Mark(Marks.RequestsFull)
