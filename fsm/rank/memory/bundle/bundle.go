@@ -73,7 +73,6 @@ type bundleRow struct {
 	nameHash      uint64       // hash of the chunk's name
 	places        []table.Handle
 	landedLayers  uint32           // number of layers that have landed
-	grantedPages  uint32           // number of pages under grants
 	promisedPages uint32           // number of pages that are promised and not granted yet
 	openedBy      uint64           // the operation that began the bundle
 	firstGrant    effects.GrantID  // the first grant of pages of the bundle; 0: none yet
@@ -203,6 +202,11 @@ func (b *Bundles) IsCondemned(h table.Handle) bool {
 	return b.losses.IsCondemned(b.runs.Get(r.run).Class, r.lossCount)
 }
 
+// isEnding reports whether a bundle ends soon: its peer was lost, or a later epoch of its request has begun.
+func (b *Bundles) isEnding(h table.Handle) bool {
+	return b.IsCondemned(h) || b.runs.Get(b.rows.Get(h).run).superseded
+}
+
 // FindBundle returns the bundle of a chunk in a run, or zero. hash is the hash of the chunk's name.
 func (b *Bundles) FindBundle(run *Run, hash uint64) table.Handle {
 	h := b.findRun(run)
@@ -316,7 +320,6 @@ func (b *Bundles) RecordGrant(v *env.Env, at table.Handle, id effects.GrantID) {
 	p := b.places.Get(at)
 	p.grant, p.planned = id, false
 	r := b.rows.Get(p.bundle)
-	r.grantedPages++
 	if r.firstGrant == 0 {
 		r.firstGrant = id
 	}
@@ -336,20 +339,20 @@ func (b *Bundles) OnTimer(v *env.Env, h table.Handle) {
 }
 
 // TakePage puts a landed page into its place. With the last page TakePage gives the chunk to the store, and, if claim
-// is true, claims the chunk for the request. TakePage returns false if the bundle is gone: then the caller still owns
-// the page.
+// is true, claims the chunk for the request. TakePage returns false if the bundle is gone or is about to end: then the
+// caller still owns the page. Example: the link of the sender is lost, and a sweep ends one of its bundles in each step;
+// a layer lands in a bundle that the sweep has not reached. To confirm it would mislead the sender.
 //
 // Invariant: the entry becomes ready in the step in which the last layer lands, and not before (M7).
 func (b *Bundles) TakePage(v *env.Env, s *store.Store, at table.Handle, page effects.Page, claim bool) bool {
 	p := b.places.Get(at)
-	if p == nil {
+	if p == nil || b.isEnding(p.bundle) {
 		v.Out.Mark(Marks.LayerLate)
 		return false
 	}
 	h := p.bundle
 	r := b.rows.Get(h)
 	p.page, p.grant = page, 0
-	r.grantedPages--
 	if r.landedLayers++; r.landedLayers < b.cfg.Layers {
 		b.renewDeadline(v, h, r)
 		return true
@@ -384,7 +387,6 @@ func (b *Bundles) RecordGrantEnd(at table.Handle) table.Handle {
 		return 0
 	}
 	p.grant = 0
-	b.rows.Get(p.bundle).grantedPages--
 	return p.bundle
 }
 
