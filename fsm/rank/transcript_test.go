@@ -162,7 +162,7 @@ func TestTranscripts(t *testing.T) {
 				if d.HasArg("cells") {
 					registerBlocks(&cfg, arg("cells"), arg("layers_of"), arg("groups"), first)
 					for name, at := range map[string]*uint32{
-						"receptions": &cfg.ReceptionsMax, "producers": &cfg.ProducersMax, "registrations": &cfg.RegistrationsMax,
+						"receptions": &cfg.ReceptionsMax, "producers": &cfg.ProducersMax, "registrations": &cfg.RegistrationsMax, "names": &cfg.NamesMax,
 						"grants": &cfg.GrantsMax,
 					} {
 						if d.HasArg(name) {

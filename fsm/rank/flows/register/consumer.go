@@ -40,7 +40,7 @@ type peerQueue struct {
 	// keepTimer fires when errands are due, or when the reply to an errand message is overdue.
 	keepTimer    kernel.TimerID `snap:"set"`
 	keepInFlight bool           // an errand message is in flight
-	keepDue      bool           // errands are due
+	keepUnsent   int            // errands that the present round of heartbeats has not named; 0: no round is due
 }
 
 // A reception is a Register. The outcome and the end of a reception are separate events: the reception remains until

@@ -14,8 +14,8 @@ import (
 )
 
 // Errands: messages to producers about requests without a registration, to keep a request, or to say that nobody
-// needs it. A single message to a peer is in flight at a time and contains all errands for the peer, and heartbeats
-// for all requests are sent at the same instant.
+// needs it. A single message to a peer is in flight at a time. A heartbeat names all requests that the peer is to keep;
+// if there are more than NamesMax, it is a round of several messages, one after the other.
 
 // A keepCommand is an Expect or NotNeeded: an errand to each of its peers.
 type keepCommand struct {
@@ -97,7 +97,7 @@ func (c *Consumer) startKeep(e *flow.Env, t effects.Ticket, request, transfer []
 		w.entries, w.unfinished = append(w.entries, eh), w.unfinished+1
 		l := &c.peerQueues[peer.Slot()]
 		if x.entries.PushBack(&l.keepEntries, eh); !skip {
-			l.keepDue = true // The producer's lease may have begun long ago.
+			l.keepUnsent = l.keepEntries.Len() // The producer's lease may have begun long ago.
 		}
 	}
 	for _, eh := range w.entries {
@@ -175,7 +175,7 @@ func (c *Consumer) sendKeep(e *flow.Env, peer table.Handle) {
 	for h := l.keepEntries.Front(); h != 0; h = x.entries.Next(h) {
 		skips = skips || x.commands.Get(x.entries.Get(h).command).isSkip
 	}
-	if !l.keepDue && !skips {
+	if l.keepUnsent == 0 && !skips {
 		if l.keepTimer == 0 {
 			e.Timers.Set(&l.keepTimer, e.Now.Add(c.cfg.interval()), consumerRef(timerKeep, peer))
 		}
@@ -196,24 +196,28 @@ func (c *Consumer) sendKeep(e *flow.Env, peer table.Handle) {
 		Version: link.VersionMax, Incarnation: protocol.UUID(remote.SelfID()), To: protocol.UUID(currentID), Keep: m.Keep[:0],
 		Skip: m.Skip[:0],
 	}
+	// Errands that are sent move behind the remaining ones. Between two heartbeats only NotNeeded is sent, so that
+	// requests which the last message of a round did not name keep their place.
 	h := l.keepEntries.Front()
-	// Errands that are sent move behind the remaining ones.
-	for n := min(l.keepEntries.Len(), int(c.cfg.NamesMax)); n > 0; n-- {
+	for n, named := l.keepEntries.Len(), 0; n > 0 && named < int(c.cfg.NamesMax); n-- {
 		next := x.entries.Next(h)
 		r := x.entries.Get(h)
-		w := x.commands.Get(r.command)
-		if w.isSkip {
-			m.Skip = append(m.Skip, w.id)
-		} else if l.keepDue {
-			m.Keep = append(m.Keep, w.id)
+		if w := x.commands.Get(r.command); w.isSkip || l.keepUnsent > 0 {
+			if w.isSkip {
+				m.Skip = append(m.Skip, w.id)
+			} else {
+				m.Keep = append(m.Keep, w.id)
+			}
+			named++
+			l.keepUnsent = max(0, l.keepUnsent-1)
+			r.isInFlight = true
+			r.sentCount++
+			x.entries.Unlink(&l.keepEntries, h)
+			x.entries.PushBack(&l.keepEntries, h)
 		}
-		r.isInFlight = true
-		r.sentCount++
-		x.entries.Unlink(&l.keepEntries, h)
-		x.entries.PushBack(&l.keepEntries, h)
 		h = next
 	}
-	l.keepInFlight, l.keepDue, l.keepConn, l.peerID = true, false, conn, currentID
+	l.keepInFlight, l.keepConn, l.peerID = true, conn, currentID
 	// The reference keeps the peer's slot, and so its line, until the reply.
 	e.Links.AcquirePeer(&e.Env, e.Links.Outbound(peer).Addr())
 	e.Timers.Stop(&l.keepTimer)
@@ -231,7 +235,7 @@ func (c *Consumer) onKeepTimer(e *flow.Env, peer table.Handle) {
 		e.Links.CloseLane(&e.Env, peer, laneControl, l.keepConn)
 		return
 	}
-	l.keepDue = true
+	l.keepUnsent = l.keepEntries.Len()
 	c.sendKeep(e, peer)
 }
 
