@@ -47,6 +47,14 @@ func (f *Source) batchLayersMax(e *flow.Env, r *run) uint64 {
 	return max(1, chunks) * uint64(f.cfg.Layers)
 }
 
+// advanceRun sends the batches that are due, and ends the run if nothing is left of it: what was queued may be whole at
+// the peer already.
+func (f *Source) advanceRun(e *flow.Env, h table.Handle, r *run) {
+	if f.flushRun(e, h, r); f.runs.Get(h) != nil {
+		f.maybeCompleteRun(e, h, r)
+	}
+}
+
 // flushRun sends the batches that are due. If no batch of the run is in flight, ready layers are sent at once;
 // otherwise layers are collected until a batch has MergeBytes.
 func (f *Source) flushRun(e *flow.Env, h table.Handle, r *run) {
@@ -280,9 +288,7 @@ func (f *Source) OnCarriedResult(e *flow.Env, t *flow.CarriedResult) {
 		f.releaseBatch(e, bh, b)
 	}
 	if r = f.runs.Get(h); r != nil {
-		if f.flushRun(e, h, r); f.runs.Get(h) != nil {
-			f.maybeCompleteRun(e, h, r)
-		}
+		f.advanceRun(e, h, r)
 	}
 }
 

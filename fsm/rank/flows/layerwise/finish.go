@@ -39,9 +39,7 @@ func (f *Source) finishRun(e *flow.Env, t effects.Ticket, c *Finish) {
 		f.completeRun(e, h, r)
 		return
 	}
-	if f.flushRun(e, h, r); f.runs.Get(h) != nil {
-		f.maybeCompleteRun(e, h, r)
-	}
+	f.advanceRun(e, h, r)
 }
 
 // checkFinish returns an error if a Finish cannot be accepted.

@@ -42,7 +42,7 @@ func (f *Source) saveLayer(e *flow.Env, t effects.Ticket, c *Save) {
 		f.removeSave(at, s)
 		return
 	}
-	f.flushRun(e, h, r)
+	f.advanceRun(e, h, r)
 }
 
 // enqueueLayer inserts a layer behind the queued layers of the same chunk.

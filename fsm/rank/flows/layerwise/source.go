@@ -400,7 +400,7 @@ func (f *Source) OnTimer(e *flow.Env, of kernel.Ref) {
 	if of.Kind == kindRetry {
 		r.retryTimer = 0
 		f.resumeRun(e, r)
-		f.flushRun(e, h, r)
+		f.advanceRun(e, h, r)
 		return
 	}
 	if r.timer = 0; r.finishSave != 0 {
@@ -427,7 +427,7 @@ func (f *Source) OnSignal(e *flow.Env, of kernel.Ref, s flow.Signal) {
 		e.Work.SpendLook()
 		h := f.runs.At(slot)
 		if r := f.runs.Get(h); r != nil && r.mode == Undecided && r.outbound == of.Subject {
-			f.flushRun(e, h, r)
+			f.advanceRun(e, h, r)
 		}
 	}
 }
@@ -442,7 +442,7 @@ func (f *Source) SendWaiting(e *flow.Env) {
 		e.Work.SpendLook()
 		h := f.runs.At(slot)
 		if r := f.runs.Get(h); r != nil {
-			f.flushRun(e, h, r)
+			f.advanceRun(e, h, r)
 		}
 	}
 }
