@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/systems/directory"
+	"github.com/kvferry/kvferry/sim/systems/gateway"
 	"github.com/kvferry/kvferry/sim/systems/p2p"
 )
 
@@ -15,6 +16,7 @@ var builtinSystems = []builtinSystem{
 	{directory.System.Name, (*System)(&directory.System)},
 	{directory.Replicas.Name, (*System)(&directory.Replicas)},
 	{directory.Fleet.Name, (*System)(&directory.Fleet)},
+	{gateway.System.Name, (*System)(&gateway.System)},
 	{"sought", new(Join(PD(), System(p2p.Directories)))},
 }
 

@@ -62,6 +62,7 @@ type engineRegistration struct {
 	sender    string // the sending agent
 	requestID []byte
 	message   protocol.PushRegistration
+	until     effects.Time // until when the rank may let it wait
 	tries     int
 }
 
@@ -111,7 +112,7 @@ func (g *consumerSide) onNotification(now effects.Time, from string, body []byte
 
 // handleRegistration handles a registration. A repetition is ignored.
 func (g *consumerSide) handleRegistration(now effects.Time, from string, body []byte, out *Effects) {
-	x := &engineRegistration{sender: from}
+	x := &engineRegistration{sender: from, until: now.Add(g.cfg.RegistrationTimeout)}
 	body = append([]byte(nil), body...)
 	if err := x.message.Decode(body, &g.cfg.Wire); err != nil {
 		out.addReport("a registration makes no sense", effects.Why{Name: from, Field: "PUSH_REG", Theirs: err.Error()})

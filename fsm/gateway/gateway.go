@@ -289,3 +289,52 @@ func (g *Gateway) FindRoute(key uint64) (Route, bool) {
 	}
 	return Route{}, false
 }
+
+// Counts are the numbers of the gateway's records, each with its limit.
+type Counts struct {
+	Producers, Consumers, EnginesMax, ConsumersMax int
+	Agents, AgentsMax                              int // agents that exist or are being made, the front included
+	OpenRegistrations, Results, RegistrationsMax   int // with producers: in flight, and results that were not asked for
+	PendingRegistrations, PendingMax               int // of consumers
+	Requests, RequestsMax                          int // of the gateway to the rank
+	Hellos                                         int // hellos of the rank that have no reply yet
+	UnknownConsumers                               int // consumers that are not known yet; at most EnginesMax
+}
+
+// Counts returns the numbers of the gateway's records.
+func (g *Gateway) Counts() Counts {
+	c := Counts{
+		Producers: len(g.producers), EnginesMax: g.cfg.EnginesMax, Consumers: len(g.consumers), Agents: 1,
+		RegistrationsMax: g.cfg.RegistrationsMax, PendingRegistrations: len(g.consumerSide.openRegistrations()),
+		PendingMax: g.cfg.PendingMax, Requests: len(g.requests),
+	}
+	// Consumers that are known, leave or are being queried have a limit each.
+	c.ConsumersMax = 3 * g.cfg.EnginesMax
+	c.AgentsMax = 1 + g.cfg.EnginesMax*g.cfg.AgentsMax + c.ConsumersMax
+	// Each registration has at most one request, each peer a hello, and all heartbeats one.
+	c.RequestsMax = g.cfg.PendingMax + c.ConsumersMax*g.cfg.RanksMax + 2
+	for _, p := range g.producers {
+		c.Agents += len(p.agents)
+		for _, r := range p.ranks {
+			if r.helloRequest.corr != 0 {
+				c.Hellos++
+			}
+		}
+	}
+	for _, x := range g.consumers {
+		if x.writer != 0 {
+			c.Agents++
+		}
+		if x.phase != phaseKnown {
+			c.UnknownConsumers++
+		}
+	}
+	for _, a := range g.registrations {
+		if a.over {
+			c.Results++
+		} else {
+			c.OpenRegistrations++
+		}
+	}
+	return c
+}

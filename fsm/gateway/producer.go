@@ -46,10 +46,14 @@ type writableAgent struct {
 	expulsions   []*expulsion
 }
 
+// isMade reports whether the driver has made the agent.
+func (t *writableAgent) isMade() bool { return t.sidePort != 0 }
+
 // A pendingLoad is a Load that is not completed.
 type pendingLoad struct {
-	loadID uint64
-	rank   *producerRank
+	loadID   uint64
+	rank     *producerRank
+	metadata []byte // the metadata that is being loaded
 }
 
 // An expulsion waits for the end of all ties of an engine.
@@ -224,7 +228,7 @@ func (g *producerSide) loadMetadata(t *writableAgent, r *producerRank, out *Effe
 			return true
 		}
 	}
-	if t.sidePort == 0 || t.destroying || r.agentMetadata == nil {
+	if !t.isMade() || t.destroying || r.agentMetadata == nil {
 		return false
 	}
 	for _, x := range t.pendingLoads {
@@ -232,7 +236,7 @@ func (g *producerSide) loadMetadata(t *writableAgent, r *producerRank, out *Effe
 			return false
 		}
 	}
-	x := pendingLoad{g.newID(), r}
+	x := pendingLoad{g.newID(), r, r.agentMetadata}
 	t.pendingLoads = append(t.pendingLoads, x)
 	out.Loads = append(out.Loads, Load{Agent: t.id, LoadID: x.loadID, Metadata: r.agentMetadata})
 	return false
@@ -280,8 +284,13 @@ func (g *producerSide) onAgentMade(now effects.Time, a Agent, port uint16, code 
 	switch {
 	case t == nil:
 		return false
+	case code != effects.OK && t.destroying:
+		g.removeAgent(now, p, t, effects.PeerLost, nil, out)
 	case code != effects.OK:
 		g.failAgent(now, p, t, code, out)
+	case t.destroying: // It is not needed any more.
+		t.sidePort = port
+		out.DestroyAgents = append(out.DestroyAgents, t.id)
 	default:
 		t.sidePort = port
 		g.advanceProducer(now, p, out)
@@ -308,7 +317,7 @@ func (g *producerSide) onAgentLoaded(now effects.Time, loadID uint64, name strin
 			for i, x := range t.pendingLoads {
 				if x.loadID == loadID {
 					t.pendingLoads = append(t.pendingLoads[:i], t.pendingLoads[i+1:]...)
-					g.finishLoad(now, p, t, x.rank, name, code, out)
+					g.finishLoad(now, p, t, x, name, code, out)
 					return true
 				}
 			}
@@ -318,9 +327,18 @@ func (g *producerSide) onAgentLoaded(now effects.Time, loadID uint64, name strin
 }
 
 // finishLoad handles the result of loading a rank's agent. Registrations that were meant for another incarnation of the
-// rank end as Stale.
-func (g *producerSide) finishLoad(now effects.Time, p *producer, t *writableAgent, r *producerRank, name string, code effects.Code,
+// rank end as Stale. If the rank has got another agent since the load began, the result says nothing about the rank: for
+// example, an engine restarts while its former agent is still being loaded, and the new agent is loaded sooner.
+func (g *producerSide) finishLoad(now effects.Time, p *producer, t *writableAgent, x pendingLoad, name string, code effects.Code,
 	out *Effects) {
+	r := x.rank
+	if string(x.metadata) != string(r.agentMetadata) {
+		if code == effects.OK {
+			t.incarnations = append(t.incarnations, r.incarnationOf(name)) // It may know t, and Expel must find it.
+		}
+		g.advanceProducer(now, p, out)
+		return
+	}
 	if code == effects.OK && name == "" {
 		code = effects.Faulted
 	}
@@ -336,7 +354,7 @@ func (g *producerSide) finishLoad(now effects.Time, p *producer, t *writableAgen
 		}
 		return
 	}
-	r.agentName, r.incarnation = name, agentIncarnation(name, r.address.Addr().Host, formatDecimal(uint64(r.address.Port)))
+	r.agentName, r.incarnation = name, r.incarnationOf(name)
 	for _, a := range slices.Clone(g.registrations) { // What was granted to another incarnation is not sent to this one.
 		if a.target == r && a.targetIncarnation != r.incarnation && !a.sent && !a.over {
 			g.endRegistration(now, a, effects.Stale, &effects.Why{
@@ -346,4 +364,9 @@ func (g *producerSide) finishLoad(now effects.Time, p *producer, t *writableAgen
 	}
 	t.loaded, t.incarnations = append(t.loaded, r), append(t.incarnations, r.incarnation)
 	g.advanceProducer(now, p, out)
+}
+
+// incarnationOf returns the incarnation by which the rank here knows an agent of this rank of the engine.
+func (r *producerRank) incarnationOf(agent string) effects.Incarnation {
+	return agentIncarnation(agent, r.address.Addr().Host, formatDecimal(uint64(r.address.Port)))
 }

@@ -129,11 +129,11 @@ func (g *consumerSide) failPeer(p *peer, why effects.Why, out *Effects) {
 // request, because a plain engine states no positions.
 func (g *consumerSide) sendRegistration(now effects.Time, p *peer, x *engineRegistration, out *Effects) {
 	m := &x.message
-	op := g.newID()
+	op, left := g.newID(), max(1, x.until.Sub(now)) // What was sent before, and refused as Stale, counts.
 	m.HasExt = true
 	m.Ext = protocol.PushRegistrationExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.incarnation), To: p.rankIncarnation, Operation: op, Attempt: 1, Tail: true,
-		Grant: op, GrantedNS: int64(now), LeaseNS: uint64(2 * g.cfg.RegistrationTimeout), PatienceNS: uint64(g.cfg.RegistrationTimeout),
+		Grant: op, GrantedNS: int64(now), LeaseNS: uint64(2 * left), PatienceNS: uint64(left),
 		Stamps: protocol.Stamps{ClockNS: int64(now), EchoNS: p.echoNS}, First: m.Ext.First[:0], Ends: m.Ext.Ends[:0],
 		Caches: p.geometrySum,
 	}
@@ -166,6 +166,12 @@ func (g *consumerSide) handleEnd(now effects.Time, p *peer, x *engineRegistratio
 		out.addReport("what an engine registered is not written, and waits there until its router gives it up", effects.Why{
 			Name: p.displayName(), Peer: p.incarnation, Field: "request_id", Theirs: effects.SanitizeText(x.requestID), Ours: code.String(),
 			Said: effects.SanitizeText(m.Reason),
+		})
+		return
+	}
+	if p.consumer.writer == 0 {
+		out.addReport("what an engine registered is written, and the engine cannot be told, because its writer is gone", effects.Why{
+			Name: p.displayName(), Peer: p.incarnation, Field: "request_id", Theirs: effects.SanitizeText(x.requestID),
 		})
 		return
 	}

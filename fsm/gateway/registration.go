@@ -303,10 +303,14 @@ func (g *producerSide) destroyIfUnused(t *writableAgent, out *Effects) {
 	g.destroyAgent(t, out)
 }
 
-// destroyAgent has the agent of a tie destroyed.
+// destroyAgent has an agent destroyed. While the agent is being made, the driver does not know it yet, so onAgentMade
+// continues.
 func (g *producerSide) destroyAgent(t *writableAgent, out *Effects) {
-	if !t.destroying {
-		t.destroying = true
+	if t.destroying {
+		return
+	}
+	t.destroying = true
+	if t.isMade() {
 		out.DestroyAgents = append(out.DestroyAgents, t.id)
 	}
 }
@@ -395,7 +399,7 @@ func (g *producerSide) handleKeepAlive(now effects.Time, to *producerRank, req r
 	case to.agentName == "" || effects.Incarnation(g.keepAlive.To) != to.incarnation:
 		code = effects.Stale
 	case len(g.keepAlive.Keep) > 0:
-		if t := g.currentAgent(to.producer, out); t != nil && g.loadMetadata(t, to, out) {
+		if t := g.heartbeatAgent(to, out); t != nil {
 			m := protocol.PushHeartbeat{RequestIDs: g.keepAlive.Keep}
 			out.Notifications = append(out.Notifications, Notification{Agent: t.id, To: to.agentName, Body: m.Append(nil)})
 		} else {
@@ -406,4 +410,18 @@ func (g *producerSide) handleKeepAlive(now effects.Time, to *producerRank, req r
 		code = effects.Unsupported
 	}
 	g.sendEnd(now, &req, to.incarnation, 0, 0, code, nil, out)
+}
+
+// heartbeatAgent returns an agent that has loaded a rank's agent, or nil if none has yet. A retired agent will do: if a
+// producer has as many retired agents as it may have, no agent is current, and its leases must not run out meanwhile.
+func (g *producerSide) heartbeatAgent(to *producerRank, out *Effects) *writableAgent {
+	for _, t := range to.producer.agents {
+		if !t.destroying && slices.Contains(t.loaded, to) && t.isKnownTo(to.incarnation) {
+			return t
+		}
+	}
+	if t := g.currentAgent(to.producer, out); t != nil && g.loadMetadata(t, to, out) {
+		return t
+	}
+	return nil
 }

@@ -72,11 +72,16 @@ func (s *script) meets(agent string) {
 }
 
 func (s *script) register(operation uint64, request string) {
+	s.registerWith("one", operation, request)
+}
+
+// registerWith has the rank register with the life that has an agent.
+func (s *script) registerWith(agent string, operation uint64, request string) {
 	m := protocol.PushRegistration{
 		RequestID: []byte(request), EngineID: []byte("ours"), Host: []byte("here"), TPSize: 1,
 		Blocks: [][]uint64{{1, 2}}, Remote: protocol.PushProducer{PPSize: 1}, HasExt: true,
 		Ext: protocol.PushRegistrationExt{
-			Version: 1, To: protocol.UUID(agentIncarnation("one", place.Addr().Host, "1")), Operation: operation, First: []uint64{0},
+			Version: 1, To: protocol.UUID(agentIncarnation(agent, place.Addr().Host, "1")), Operation: operation, First: []uint64{0},
 			Ends: []uint64{2},
 		},
 	}

@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// An engine restarts while its former agent is being loaded. The load ends after that of the new agent, and changes
+// nothing: what is registered goes to the new agent.
+func TestLateLoadOfAFormerAgent(t *testing.T) {
+	s := &script{t: t, g: New(testConfig(t))}
+	s.g.HandleOpen(&effects.Open{Corr: 1, Addr: place.Addr()}, &s.out)
+	s.conn, s.corr = s.out.Events[0].(*effects.Opened).Conn, 1
+	s.hello("one")
+	first := s.out.MakeAgents[0]
+	s.out.Reset()
+	s.g.OnAgentMade(1, first, 7, effects.OK, &s.out)
+	late := s.out.Loads[0]
+	s.meets("two")
+	s.out.Reset()
+	s.g.OnAgentLoaded(1, late.LoadID, "one", effects.OK, &s.out)
+	s.registerWith("two", 1, "r1")
+	if len(s.out.Notifications) != 1 || s.out.Notifications[0].To != "two" {
+		t.Errorf("the registration becomes %v, want a notification to agent two", s.out.Notifications)
+	}
+}
+
+// All agents that a producer may have are retired, and wait for what was registered by them. Heartbeats still reach the
+// producer, or its leases would run out meanwhile.
+func TestHeartbeatByARetiredAgent(t *testing.T) {
+	s := newScript(t)
+	s.g.cfg.AgentsMax = 1
+	s.register(1, "r1")
+	s.register(2, "r2")
+	off := protocol.PushWithdrawal{Version: 1, Operation: 1}
+	s.send(off.Append(nil))
+	m := protocol.PushKeep{
+		Version: 1, To: protocol.UUID(agentIncarnation("one", place.Addr().Host, "1")), Keep: [][]byte{[]byte("k")},
+	}
+	s.send(m.Append(nil))
+	if len(s.out.Notifications) != 1 || string(s.out.Notifications[0].Body) != "HB:k" || s.end() != effects.OK {
+		t.Errorf("the heartbeat becomes %v", s.out.Notifications)
+	}
+}
+
+// A registration that the rank has refused as stale is passed to it again with the time that is left.
+func TestTimeOfARepeatedRegistration(t *testing.T) {
+	g := New(testConfig(t))
+	p := &peer{consumer: &consumer{writer: 5}, knownToRank: true}
+	x := &engineRegistration{until: 1000, message: protocol.PushRegistration{
+		RequestID: []byte("r1"), EngineID: []byte("D"), Host: []byte("D"), TPSize: 1, Blocks: [][]uint64{{1}},
+		Remote: protocol.PushProducer{PPSize: 1},
+	}}
+	for _, now := range []effects.Time{0, 700, 2000} {
+		var out Effects
+		g.consumerSide.sendRegistration(now, p, x, &out)
+		var m protocol.PushRegistration
+		limits := protocol.DefaultLimits()
+		if err := m.Decode(out.Events[0].(*effects.Received).Body, &limits); err != nil {
+			t.Fatal(err)
+		}
+		if want := max(1, 1000-int64(now)); m.Ext.PatienceNS != uint64(want) {
+			t.Errorf("at %d the rank may take %d ns, want %d", now, m.Ext.PatienceNS, want)
+		}
+	}
+}
+
+// The writer of an engine is destroyed before the rank says that everything was written. The engine cannot be told, and
+// that is reported.
+func TestWrittenWithoutAWriter(t *testing.T) {
+	g := New(testConfig(t))
+	var out Effects
+	end := protocol.PushEnd{Version: 1, Operation: 1}
+	g.handleEnd(1, &peer{consumer: &consumer{}}, &engineRegistration{requestID: []byte("r1")}, end.Append(nil), &out)
+	if len(out.Notifications) > 0 || len(out.Reports) != 1 {
+		t.Errorf("got the notifications %v and the reports %v", out.Notifications, out.Reports)
+	}
+}

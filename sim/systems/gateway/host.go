@@ -1,0 +1,486 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	machine "github.com/kvferry/kvferry/fsm/gateway"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/systems/custom"
+)
+
+// A host is the node of kvferry: a rank, its gateway, the agents of libnixl, and the memory of the node's engine.
+type host struct {
+	rank *rank.Rank
+	g    *machine.Gateway
+	dialer
+	agentModel
+	boot custom.Boot `snap:"share"`
+
+	memory [pageCount]string
+	free   []uint32 // blocks that no job has
+	jobs   []job
+
+	events []effects.Event               // for the rank, in order
+	sends  map[effects.Corr]effects.Conn // the rank's sends that have no completion yet
+	asked  map[effects.Request]string    // registrations of consumers at the rank, by what identifies them
+	over   []string                      // those that the rank has answered, and not as stale; the oldest first
+	fx     effects.Effects               // of the rank's present step
+	now    effects.Time
+}
+
+// A job is a command of the node's engine with blocks. The blocks are not free until the rank has returned them.
+type job struct {
+	ticket   effects.Ticket
+	name     string
+	blocks   []uint32
+	first    int // position of the first block
+	lends    bool
+	required bool // must succeed
+	began    effects.Time
+	timeout  effects.Duration
+	ended    bool // the outcome was delivered
+	back     bool // the blocks are back
+}
+
+// The commands of the node's engine.
+type (
+	receiveBody struct{ number uint32 } // register blocks for a request that a producer computes
+	expectBody  struct{ number uint32 } // keep such a request at its producer until it is registered
+	lendBody    struct{ number uint32 } // lend the blocks of a computed request to the consumer that registers
+	abortBody   struct{ nth uint32 }    // abort an open command
+	cancelBody  struct{}                // cancel all hellos, as the driver does before it closes
+)
+
+func (*receiveBody) IsCommand() {}
+func (*expectBody) IsCommand()  {}
+func (*lendBody) IsCommand()    {}
+func (*abortBody) IsCommand()   {}
+func (*cancelBody) IsCommand()  {}
+
+// The times of the node.
+const (
+	registrationLease   = 6 * effects.Second
+	registrationTimeout = 5 * effects.Second
+	receiveTimeout      = 4 * effects.Second
+)
+
+func newHost(b custom.Boot) (effects.Machine, error) {
+	geo := &geometry.Geometry{
+		Ranks: 1, Stages: 1, Heads: 1, CellHeads: 1, Blocks: blockCount, PerLogical: 1, BlockTokens: 4,
+	}
+	for i := range uint32(layerCount) {
+		geo.Layers = append(geo.Layers, geometry.Layer{Number: i})
+	}
+	cfg := rank.Config{Role: rank.RoleBoth, Planes: []rank.Plane{{Name: "plain"}}}
+	cfg.Layout, cfg.LocalID, cfg.Pages, cfg.Leased = pageLayout, hostName, uint32(geo.CountPages()), true
+	cfg.Geometry, cfg.EngineID = geo, hostName
+	cfg.RegistrationLease, cfg.RegisterTimeout = registrationLease, registrationTimeout
+	if !isCalm(b.Plan) {
+		// Grants end while what was registered under them is being withdrawn, and the rank forgets peers.
+		cfg.Lease = effects.Duration(drawOf(b.Plan.Seed, 8).RoundedDuration(4100*time.Millisecond, 9*time.Second))
+		cfg.PeersMax = uint32(drawOf(b.Plan.Seed, 9).Between(3, 6))
+		cfg.ReplyTimeout = effects.Duration(drawOf(b.Plan.Seed, 10).RoundedDuration(2*time.Second, 5*time.Second))
+		cfg.AllocTimeout = cfg.ReplyTimeout / 2
+	}
+	r, err := rank.New(cfg, b.Seed, b.Now)
+	if err != nil {
+		return nil, err
+	}
+	meta := metadataOf(hostName, "", blockCount)
+	own, err := geometry.ParseRegions(&meta, &geometry.Worker{Ranks: 1, Stages: 1, Heads: 1, CellHeads: 1})
+	if err != nil {
+		return nil, err
+	}
+	c := machine.Config{
+		Own: own, Metadata: meta, FrontMetadata: meta, Hash: compatibilityHash, Host: hostName, Plane: "plain", Layout: pageLayout,
+		Incarnation: effects.Incarnation(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, b.Seed), 1)),
+		Window:      8, RegistrationTimeout: registrationTimeout, RanksMax: 2, TriesMax: 3,
+		Wire: protocol.DefaultLimits(),
+	}
+	c.EnginesMax, c.AgentsMax = drawOf(b.Plan.Seed, 1).Between(2, 4), drawOf(b.Plan.Seed, 2).Between(1, 4)
+	c.RegistrationsMax, c.PendingMax = drawOf(b.Plan.Seed, 3).Between(2, 8), drawOf(b.Plan.Seed, 4).Between(3, 8)
+	if isCalm(b.Plan) { // Otherwise what is refused for want of room would excuse every failure.
+		c.RegistrationsMax, c.PendingMax = requestsMax, requestsMax
+	}
+	h := &host{rank: r, g: machine.New(c), boot: b, now: b.Now, sends: map[effects.Corr]effects.Conn{},
+		asked: map[effects.Request]string{}}
+	h.agentModel = newAgentModel(b, c)
+	for i := range uint32(blockCount) {
+		h.free = append(h.free, i)
+	}
+	return h, nil
+}
+
+// Deadline returns when the host has something to do without an event.
+func (h *host) Deadline() (at effects.Time, any bool) {
+	at, any = h.rank.Deadline()
+	for _, next := range []func() (effects.Time, bool){h.dialer.deadline, h.nextTask} {
+		if t, ok := next(); ok && (!any || t < at) {
+			at, any = t, true
+		}
+	}
+	return at, any
+}
+
+// Step consumes one event.
+func (h *host) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	h.now = now
+	h.dialer.step(now, ev, out)
+	switch e := ev.(type) {
+	case *effects.Command:
+		h.handleCommand(e, out)
+	case *effects.Received:
+		h.handleFrame(e, out)
+	default: // A tick, or an event of a connection.
+	}
+	for {
+		if h.runTask(out) || h.stepRank(out) {
+			continue
+		}
+		all := h.takeCompletions()
+		for i := range all {
+			h.handleCompletion(&all[i], out)
+		}
+		if len(all) == 0 && len(h.events) == 0 {
+			return
+		}
+	}
+}
+
+// stepRank gives the rank the next event, or a tick if a deadline is over, and reports whether there was any.
+func (h *host) stepRank(out *effects.Effects) bool {
+	var ev effects.Event
+	if len(h.events) > 0 {
+		ev, h.events = h.events[0], slices.Clone(h.events[1:])
+	} else if at, any := h.rank.Deadline(); any && at <= h.now {
+		ev = &effects.Tick{}
+	} else {
+		return false
+	}
+	switch e := ev.(type) {
+	case *effects.Replied:
+		h.completeSend(e.Corr, out)
+	case *effects.Unanswered:
+		h.completeSend(e.Corr, out)
+	case *effects.Received:
+		h.verifyPassed(e, out)
+	}
+	h.fx.Reset()
+	h.rank.Step(h.now, ev, &h.fx)
+	for _, m := range h.fx.Marks() {
+		out.Mark(m)
+	}
+	for i := range h.fx.Len() {
+		h.carryOut(h.fx.At(i), out)
+	}
+	return true
+}
+
+func (h *host) handleCommand(e *effects.Command, out *effects.Effects) {
+	j := job{ticket: e.Ticket, began: h.now}
+	switch x := e.Body.(type) {
+	case *receiveBody:
+		j.first, j.name = int(x.number%positionCount), requestName("r", x.number)
+		j.required = mustSucceed(h.boot.Plan, x.number, "receive", "compute")
+		if j.blocks = h.takeBlocks(positionCount - j.first); j.blocks == nil {
+			break
+		}
+		j.timeout = receiveTimeout
+		producer := producerOf(x.number)
+		h.begin(j, &register.Register{
+			Request: []byte(j.name + "-00000001"), Engine: []byte(producer), Ranks: 1, Stages: 1,
+			Producers: []register.Peer{peerOf(producer)}, Timeout: j.timeout,
+			Blocks: []geometry.Blocks{{First: uint64(j.first), Logical: j.blocks}},
+		})
+		return
+	case *expectBody:
+		j.name = requestName("r", x.number)
+		h.begin(j, &register.Expect{
+			Request: []byte(j.name + "-00000001"), Producers: []register.Peer{peerOf(producerOf(x.number))}, Timeout: 3 * registrationLease,
+		})
+		return
+	case *lendBody:
+		j.lends, j.name, j.required = true, requestName("s", x.number), mustSucceed(h.boot.Plan, x.number, "lend", "want")
+		// One block more than the request fills may be lent: what is behind the end holds nothing.
+		if j.blocks = h.takeBlocks(positionCount + int(x.number%2)); j.blocks == nil {
+			break
+		}
+		j.timeout = 4 * registrationLease
+		for layer := range layerCount {
+			for i, block := range j.blocks[:positionCount] {
+				h.memory[pageOf(layer, block)] = contentOf(j.name, layer, i)
+			}
+		}
+		h.begin(j, &register.Finished{
+			Request: []byte(j.name + "-00000002"), Blocks: []geometry.Blocks{{Logical: j.blocks, End: positionCount}},
+		})
+		return
+	case *cancelBody:
+		h.callGateway(out, func(o *machine.Effects) { h.g.CancelHellos(o) })
+		h.verifyHellosCancelled(out)
+	case *abortBody:
+		var open []effects.Ticket
+		for i := range h.jobs {
+			if x := &h.jobs[i]; !x.ended && !x.required {
+				open = append(open, x.ticket)
+			}
+		}
+		if len(open) > 0 {
+			h.events = append(h.events, &effects.Command{Ticket: e.Ticket, Body: &engine.Abort{Target: open[int(x.nth)%len(open)]}})
+			return
+		}
+	}
+	out.Deliver(effects.Deliver{Ticket: e.Ticket}) // There are no free blocks, or there is nothing to abort.
+}
+
+func (h *host) begin(j job, body effects.CommandBody) {
+	h.jobs = append(h.jobs, j)
+	h.events = append(h.events, &effects.Command{Ticket: j.ticket, Body: body})
+}
+
+// takeBlocks takes n free blocks, or none.
+func (h *host) takeBlocks(n int) []uint32 {
+	if len(h.free) < n {
+		return nil
+	}
+	blocks := slices.Clone(h.free[:n])
+	h.free = slices.Clone(h.free[n:])
+	return blocks
+}
+
+// jobOf returns the job whose blocks contain the block of a page and are not back, or nil.
+func (h *host) jobOf(page uint32) *job {
+	for i := range h.jobs {
+		if j := &h.jobs[i]; !j.back && slices.Contains(j.blocks, page%blockCount) {
+			return j
+		}
+	}
+	return nil
+}
+
+// carryOut carries out an effect of the rank.
+func (h *host) carryOut(e effects.Effect, out *effects.Effects) {
+	switch e := e.(type) {
+	case *effects.Open:
+		h.callGateway(out, func(o *machine.Effects) { h.g.HandleOpen(e, o) })
+	case *effects.Close:
+		h.callGateway(out, func(o *machine.Effects) { h.g.HandleClose(e.Conn, o) })
+		h.verifyClosed(e.Conn, out)
+	case *effects.Send:
+		x := *e
+		x.Body = slices.Clone(e.Body)
+		h.sends[e.Corr] = e.Conn
+		h.callGateway(out, func(o *machine.Effects) { h.g.HandleSend(h.now, &x, o) })
+	case *effects.Reply:
+		x := effects.Reply{Request: e.Request, Body: slices.Clone(e.Body)}
+		h.recordReply(&x)
+		h.callGateway(out, func(o *machine.Effects) { h.g.HandleReply(h.now, &x, o) })
+	case *effects.Import:
+		h.importLink(e)
+	case *effects.Drop:
+		h.dropLink(e.Link)
+	case *effects.Grant:
+		h.grants[e.ID] = e.Peer
+	case *effects.Revoke:
+		h.lastID++
+		h.proofs[h.lastID] = e.Grant
+		number, peer := h.lastID, h.grants[e.Grant]
+		h.callGateway(out, func(o *machine.Effects) { h.g.Expel(h.now, peer, number, o) })
+	case *effects.Transfer:
+		h.startTransfer(e, out)
+	case *effects.Deliver:
+		h.deliver(e, out)
+	case *effects.Return:
+		for i := range h.jobs {
+			if h.jobs[i].ticket == e.Ticket {
+				h.returnBlocks(&h.jobs[i], out)
+			}
+		}
+	case *effects.Cancel, *effects.Publish, *effects.Observe, *effects.Confirm:
+	default:
+		observe(out, factOutcome, effects.Unsupported, fmt.Sprintf("the rank emits a %T, which a node between plain engines cannot do", e))
+	}
+}
+
+// completeSend judges the completion of a send of the rank: there is one for each.
+func (h *host) completeSend(corr effects.Corr, out *effects.Effects) {
+	if _, open := h.sends[corr]; !open {
+		observe(out, factCompleted, effects.Invalid, fmt.Sprintf("the gateway completes send %d of the rank, which is not open", corr))
+		return
+	}
+	delete(h.sends, corr)
+	observe(out, factCompleted, effects.OK, "")
+}
+
+// verifyPassed judges a registration of a consumer that the gateway passes to the rank: it is passed once, and again only
+// while the rank answers that it does not know the consumer.
+func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
+	limits := protocol.DefaultLimits()
+	var m protocol.PushRegistration
+	if protocol.PushKindOf(e.Body) != protocol.PushKindRegistration || m.Decode(e.Body, &limits) != nil {
+		return
+	}
+	name := fmt.Sprintf("%s of %x", m.RequestID, m.Ext.Incarnation)
+	// The gateway remembers a bounded number of registrations that are over, those of strangers too.
+	if recent := h.over[max(0, len(h.over)-2):]; slices.Contains(recent, name) && !isFlooded(h.boot.Plan) {
+		observe(out, factPassed, effects.Invalid, "the gateway passes registration "+name+" to the rank after its end")
+		return
+	}
+	for _, request := range sortedKeys(h.asked) {
+		if h.asked[request] == name {
+			observe(out, factPassed, effects.Invalid, "the gateway passes registration "+name+" to the rank twice")
+			return
+		}
+	}
+	h.asked[e.Request] = name
+	observe(out, factPassed, effects.OK, "")
+}
+
+// recordReply records the rank's reply to a registration of a consumer.
+func (h *host) recordReply(e *effects.Reply) {
+	name, is := h.asked[e.Request]
+	if !is {
+		return
+	}
+	delete(h.asked, e.Request)
+	limits := protocol.DefaultLimits()
+	var m protocol.PushEnd
+	if m.Decode(e.Body, &limits) == nil && effects.CodeFromWire(m.Code) != effects.Stale {
+		h.over = append(h.over, name)
+	}
+}
+
+// verifyClosed judges that everything that was sent over a connection is completed when the rank has closed it.
+func (h *host) verifyClosed(conn effects.Conn, out *effects.Effects) {
+	completed := map[effects.Corr]bool{}
+	for _, ev := range h.events {
+		switch e := ev.(type) {
+		case *effects.Replied:
+			completed[e.Corr] = true
+		case *effects.Unanswered:
+			completed[e.Corr] = true
+		}
+	}
+	for _, corr := range sortedKeys(h.sends) {
+		if h.sends[corr] == conn && !completed[corr] {
+			observe(out, factCompleted, effects.Invalid,
+				fmt.Sprintf("the rank closes a connection, and the gateway does not complete its send %d", corr))
+			return
+		}
+	}
+}
+
+// verifyHellosCancelled judges that no hello of the rank waits any more.
+func (h *host) verifyHellosCancelled(out *effects.Effects) {
+	if n := h.g.Counts().Hellos; n > 0 {
+		observe(out, factCompleted, effects.Invalid, fmt.Sprintf("%d hellos of the rank wait for plain engines after all were cancelled",
+			n))
+	}
+}
+
+// deliver passes an outcome of the rank to the engine.
+func (h *host) deliver(e *effects.Deliver, out *effects.Effects) {
+	for i := range h.jobs {
+		j := &h.jobs[i]
+		if j.ticket != e.Ticket {
+			continue
+		}
+		switch late := h.now.Sub(j.began) - j.timeout; {
+		case j.ended:
+			observe(out, factOutcome, effects.Invalid, j.name+" has two outcomes")
+		case j.required && e.Code != effects.OK:
+			observe(out, factOutcome, e.Code, fmt.Sprintf("%s must succeed, and ends as %s", j.name, e.Code))
+		case j.required && j.timeout > 0 && late > outcomeGrace:
+			observe(out, factOutcome, effects.Expired, fmt.Sprintf("%s ends %d ns after its time", j.name, late))
+		default:
+			observe(out, factOutcome, effects.OK, "")
+		}
+		j.ended = true
+		if e.Code == effects.OK && !j.lends {
+			h.verifyBlocks(j, out)
+		}
+		if !e.Held {
+			h.returnBlocks(j, out)
+		}
+	}
+	out.Deliver(effects.Deliver{Ticket: e.Ticket, Code: e.Code})
+}
+
+// verifyBlocks judges what a request received.
+func (h *host) verifyBlocks(j *job, out *effects.Effects) {
+	for layer := range layerCount {
+		for i, block := range j.blocks {
+			got, want := h.memory[pageOf(layer, block)], contentOf(j.name, layer, j.first+i)
+			if got != want {
+				observe(out, factReceived, effects.Invalid, fmt.Sprintf("%s is received, and its block %d holds %q, not %q", j.name,
+					block, got, want))
+				return
+			}
+		}
+	}
+	if len(j.blocks) > 0 {
+		observe(out, factReceived, effects.OK, "")
+	}
+}
+
+// returnBlocks gives the blocks of a job back to the engine, which uses them for something else.
+func (h *host) returnBlocks(j *job, out *effects.Effects) {
+	if j.back {
+		observe(out, factOutcome, effects.Invalid, "the blocks of "+j.name+" are returned twice")
+		return
+	}
+	j.back = true
+	h.free = append(h.free, j.blocks...)
+	for _, block := range j.blocks {
+		for layer := range layerCount {
+			h.memory[pageOf(layer, block)] = "another request"
+		}
+	}
+}
+
+// VisitTables visits the tables that are empty at rest.
+func (h *host) VisitTables(visit func(name string, n, most int)) {
+	visit("blocks in use", blockCount-len(h.free), blockCount)
+	visit("transfers", len(h.transfers), transfersMax)
+	visit("tasks", len(h.tasks), tasksMax)
+	visit("sends of the rank", len(h.sends), sendsMax)
+	c := h.g.Counts()
+	visit("requests of the gateway", c.Requests, c.RequestsMax)
+	visit("registrations at producers", c.OpenRegistrations, c.RegistrationsMax)
+	visit("registrations of consumers", c.PendingRegistrations, c.PendingMax)
+	visit("agents that the gateway does not know", h.countAgents()-c.Agents, agentsUnknownMax)
+}
+
+// VisitKeptTables visits the tables that may have entries at rest.
+func (h *host) VisitKeptTables(visit func(name string, n, most int)) {
+	c := h.g.Counts()
+	visit("producers", c.Producers, c.EnginesMax)
+	visit("consumers", c.Consumers, c.ConsumersMax)
+	visit("consumers that are not known", c.UnknownConsumers, c.EnginesMax)
+	visit("results", c.Results, c.RegistrationsMax)
+	visit("agents", c.Agents, c.AgentsMax)
+}
+
+// peerOf returns a producer as the rank's commands name it.
+func peerOf(producer string) register.Peer {
+	at := machine.PlainRank{Host: producer, Port: sidePort, Stages: 1, Ranks: 1}.Addr()
+	return register.Peer{Host: at.Host, InitPort: at.Port, Port: at.Port}
+}
+
+// nodeOf returns the process that has an agent.
+func nodeOf(agent string) string {
+	name, _, _ := strings.Cut(agent, ".")
+	return name
+}
+
+func drawOf(seed, nth uint64) draw.Value { return draw.Hash(seed, draw.Plan, 33, nth) }

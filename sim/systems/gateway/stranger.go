@@ -1,0 +1,70 @@
+package gateway
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	machine "github.com/kvferry/kvferry/fsm/gateway"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/systems/custom"
+)
+
+// A strangerProcess sends registrations in the names of engines that it invents, each from an agent of another name.
+// Their side channels answer with metadata of another engine, or not at all.
+type strangerProcess struct {
+	dialer
+	boot     custom.Boot `snap:"share"`
+	front    string
+	invented uint32
+}
+
+// A floodBody has the stranger register as many invented engines.
+type floodBody struct{ number uint32 }
+
+func (*floodBody) IsCommand() {}
+
+func newStranger(b custom.Boot) (effects.Machine, error) { return &strangerProcess{boot: b}, nil }
+
+// Deadline returns when the stranger has something to do without an event.
+func (x *strangerProcess) Deadline() (effects.Time, bool) { return x.dialer.deadline() }
+
+// Step consumes one event.
+func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	x.dialer.step(now, ev, out)
+	to := x.boot.Addr(hostName, port)
+	switch e := ev.(type) {
+	case *effects.Command:
+		body := e.Body.(*floodBody)
+		q := protocol.NixlMetadataRequest{}
+		p := purpose{kind: purposeFrontQuery, id: uint64(body.number%12 + 1)}
+		x.send(now, out, to, &frame{kind: frameQuery, id: uint64(machine.Front), body: q.Append(nil)}, p)
+		out.Deliver(effects.Deliver{Ticket: e.Ticket})
+	case *effects.Received:
+		var answer []byte
+		if x.invented%2 == 0 { // Otherwise its side channel refuses queries.
+			m := metadataOf(stranger, stranger, blockCount)
+			h := protocol.NixlHello{Hash: []byte(compatibilityHash), Metadata: m.Append(nil)}
+			answer = h.Append(nil)
+		}
+		out.Reply(effects.Reply{Request: e.Request, Body: out.Cut(append(out.Arena(), answer...))})
+	default: // A tick, or an event of a connection.
+	}
+	limits := protocol.DefaultLimits()
+	for _, c := range x.takeCompletions() {
+		var h protocol.NixlHello
+		var m protocol.NixlMetadata
+		if c.purpose.kind != purposeFrontQuery || h.Decode(c.body, &limits) != nil || m.Decode(h.Metadata, &limits) != nil {
+			continue
+		}
+		for range c.purpose.id {
+			x.invented++
+			name := fmt.Sprintf("%s%d", stranger, x.invented)
+			r := protocol.PushRegistration{
+				RequestID: []byte(name + "-00000004"), EngineID: []byte(name), Host: []byte(stranger), Port: sidePort, TPSize: 1,
+				Blocks: [][]uint64{{1}}, Remote: protocol.PushProducer{EngineID: []byte(hostName), PPSize: 1},
+			}
+			f := &frame{kind: frameNote, to: string(m.Agent), from: name, body: r.Append(nil)}
+			x.send(now, out, to, f, purpose{kind: purposeHeartbeat})
+		}
+	}
+}
