@@ -26,9 +26,13 @@ const root = "../../.."
 // A mutant that does not compile guards nothing, and without this test the next hunt would be the first to notice. An
 // error names the mutant in the name of the changed function, as in "OnSignal__done_twice".
 func TestEveryMutantCompiles(t *testing.T) {
-	mutants, err := Read(filepath.Join(root, "sim", "mutants.yaml"))
-	if err != nil || len(mutants) == 0 {
-		t.Fatalf("%d mutants: %v", len(mutants), err)
+	var mutants []Mutant
+	for _, name := range []string{"mutants.yaml", "blind.yaml"} {
+		more, err := Read(filepath.Join(root, "sim", name))
+		if err != nil || len(more) == 0 {
+			t.Fatalf("%d mutants: %v", len(more), err)
+		}
+		mutants = append(mutants, more...)
 	}
 	combined, numbers, err := Combine(root, mutants)
 	if err != nil {
