@@ -234,6 +234,7 @@ $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
 python-test: build softnpu $(PY)/ready ## The Python package: linters, types, tests, the last ones also with real agents.
 	cd python && $(PY)/bin/ruff check --no-cache . && $(PY)/bin/ruff format --no-cache --check .
 	cd python && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy
+	cd tools/interop && MYPYPATH=$(CURDIR)/python/src $(PY)/bin/mypy --cache-dir $(CACHE)/mypy .
 	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(CURDIR)/bin/kvferry \
 		KVFERRY_SOFTNPU=$(CACHE)/softnpu/plain/libcannemu.so $(PY)/bin/pytest
 

@@ -121,7 +121,7 @@ def control(asked: argparse.Namespace, engines: list[Child], known: dict[str, li
                 if time.monotonic() > until:
                     raise SilentError("the control's KV was not stored")
                 time.sleep(0.01)
-            client.pool().view("<f4")[:] *= -1.0
+            client.pool_array().view("<f4")[:] *= -1.0
         engines[1].say("add", id=trial.name, prompt=trial.prompt, new_tokens=len(known[trial.name]))
         if engines[1].wait("done", asked.patience, id=trial.name)["tokens"] != known[trial.name]:
             return True
