@@ -10,7 +10,7 @@ import (
 // A campaign of all profiles runs seeds of each profile, and its summary is the sum of the summaries of these seeds.
 func TestMixed(t *testing.T) {
 	met := map[string]bool{}
-	for seed := range uint64(4 * len(sim.Profiles())) {
+	for seed := range uint64(12 * len(sim.Profiles())) {
 		profile := sim.ProfileOfSeed(seed, sim.MixedProfile)
 		if err := sim.CheckProfile(profile); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import signal
@@ -47,11 +48,19 @@ def receiver_config() -> str:
     return address + SENDER.replace("pd_role: sender", "pd_role: receiver")
 
 
+# The next port to try. The kernel gives ports from 32768 on to connections of any process, so that such a port may be
+# taken before an agent listens on it.
+_PORTS = itertools.count(20000 + os.getpid() % 8000)
+
+
 def free_ports(count: int) -> list[int]:
-    """Return unused ports."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [server.getsockname()[1] for server in sockets]
+    """Return unused ports, which no later call returns."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = next(_PORTS)
+        with contextlib.suppress(OSError), socket.create_server((HOST, port)):
+            ports.append(port)
+    return ports
 
 
 def chunk_key(number: int) -> str:

@@ -58,8 +58,16 @@ class Both:
         self._folder = folder
         self._ports = dict(zip(("prefill", "decode"), (free_ports(2), free_ports(2)), strict=True))
         self.agents: dict[str, agent.Agent] = {}
-        for side in self._ports:
-            self.start(side)
+        try:
+            for side in self._ports:
+                self.start(side)
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        for one in self.agents.values():
+            one.kill()
 
     def start(self, side: str, blocks: int = BLOCKS + SPARE) -> None:
         init, alloc = self._ports[side]
@@ -99,8 +107,7 @@ def both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest
     monkeypatch.setattr(block_memory, "set_memory", set_memory)
     made = Both(tmp_path)
     yield made
-    for one in made.agents.values():
-        one.kill()
+    made.kill()
     assert not [r for r in caplog.get_records("call") if r.getMessage().startswith("BUG")]
 
 

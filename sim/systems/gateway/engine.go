@@ -101,7 +101,7 @@ func newPlainEngine(name string) func(custom.Boot) (effects.Machine, error) {
 
 // Deadline returns when the engine has something to do without an event.
 func (e *plainEngine) Deadline() (at effects.Time, any bool) {
-	at, any = e.dialer.deadline()
+	at, any = e.connDeadline()
 	if len(e.foreseen) > 0 && (!any || e.nextHeartbeat < at) {
 		at, any = e.nextHeartbeat, true
 	}
@@ -120,7 +120,7 @@ func (e *plainEngine) Deadline() (at effects.Time, any bool) {
 // Step consumes one event.
 func (e *plainEngine) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	e.now = now
-	e.dialer.step(now, ev, out)
+	e.handleConnEvent(now, ev, out)
 	switch x := ev.(type) {
 	case *effects.Command:
 		e.handleCommand(x, out)

@@ -124,7 +124,7 @@ func newHost(b custom.Boot) (effects.Machine, error) {
 // Deadline returns when the host has something to do without an event.
 func (h *host) Deadline() (at effects.Time, any bool) {
 	at, any = h.rank.Deadline()
-	for _, next := range []func() (effects.Time, bool){h.dialer.deadline, h.nextTask} {
+	for _, next := range []func() (effects.Time, bool){h.connDeadline, h.nextTask} {
 		if t, ok := next(); ok && (!any || t < at) {
 			at, any = t, true
 		}
@@ -135,7 +135,7 @@ func (h *host) Deadline() (at effects.Time, any bool) {
 // Step consumes one event.
 func (h *host) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	h.now = now
-	h.dialer.step(now, ev, out)
+	h.handleConnEvent(now, ev, out)
 	switch e := ev.(type) {
 	case *effects.Command:
 		h.handleCommand(e, out)
@@ -174,6 +174,7 @@ func (h *host) stepRank(out *effects.Effects) bool {
 		h.completeSend(e.Corr, out)
 	case *effects.Received:
 		h.verifyPassed(e, out)
+	default: // It completes no send.
 	}
 	h.fx.Reset()
 	h.rank.Step(h.now, ev, &h.fx)
@@ -369,6 +370,7 @@ func (h *host) verifyClosed(conn effects.Conn, out *effects.Effects) {
 			completed[e.Corr] = true
 		case *effects.Unanswered:
 			completed[e.Corr] = true
+		default: // It completes no send.
 		}
 	}
 	for _, corr := range sortedKeys(h.sends) {

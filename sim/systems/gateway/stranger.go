@@ -14,7 +14,6 @@ import (
 type strangerProcess struct {
 	dialer
 	boot     custom.Boot `snap:"share"`
-	front    string
 	invented uint32
 }
 
@@ -26,11 +25,11 @@ func (*floodBody) IsCommand() {}
 func newStranger(b custom.Boot) (effects.Machine, error) { return &strangerProcess{boot: b}, nil }
 
 // Deadline returns when the stranger has something to do without an event.
-func (x *strangerProcess) Deadline() (effects.Time, bool) { return x.dialer.deadline() }
+func (x *strangerProcess) Deadline() (effects.Time, bool) { return x.connDeadline() }
 
 // Step consumes one event.
 func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
-	x.dialer.step(now, ev, out)
+	x.handleConnEvent(now, ev, out)
 	to := x.boot.Addr(hostName, port)
 	switch e := ev.(type) {
 	case *effects.Command:

@@ -125,8 +125,8 @@ func (d *dialer) submit(c *peerConn, s *pendingSend, out *effects.Effects) {
 	s.body = nil
 }
 
-// step handles an event that may concern a connection, and what has taken too long.
-func (d *dialer) step(now effects.Time, ev effects.Event, out *effects.Effects) {
+// handleConnEvent handles an event that may concern a connection, and what has taken too long.
+func (d *dialer) handleConnEvent(now effects.Time, ev effects.Event, out *effects.Effects) {
 	switch e := ev.(type) {
 	case *effects.Opened:
 		i := slices.IndexFunc(d.conns, func(c peerConn) bool { return c.opening == e.Corr && c.conn == 0 })
@@ -150,6 +150,7 @@ func (d *dialer) step(now effects.Time, ev effects.Event, out *effects.Effects) 
 		if i := slices.IndexFunc(d.conns, func(c peerConn) bool { return c.conn == e.Conn }); i >= 0 {
 			d.drop(i, out)
 		}
+	default: // It does not concern a connection.
 	}
 	for i := len(d.conns) - 1; i >= 0; i-- {
 		if d.conns[i].deadline() <= now {
@@ -194,8 +195,8 @@ func (d *dialer) takeCompletions() []completion {
 	return all
 }
 
-// deadline returns when a connection is to be given up.
-func (d *dialer) deadline() (at effects.Time, any bool) {
+// connDeadline returns when a connection is to be given up.
+func (d *dialer) connDeadline() (at effects.Time, any bool) {
 	for i := range d.conns {
 		if next := d.conns[i].deadline(); !any || next < at {
 			at, any = next, true
