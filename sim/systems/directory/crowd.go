@@ -3,6 +3,7 @@ package directory
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
@@ -49,7 +50,7 @@ func (*floodBody) IsCommand() {}
 func newFlood(plan.Item) effects.CommandBody { return &floodBody{} }
 
 type crowd struct {
-	active          bool                          `snap:"share"`
+	active          bool
 	sharesInstances bool                          `snap:"share"` // the workers are ranks of a few instances
 	incarnation     protocol.UUID                 `snap:"share"`
 	directoryAddrs  [connKinds]effects.Addr       `snap:"share"`
@@ -59,12 +60,16 @@ type crowd struct {
 	nextUse         [crowdConns + 1]effects.Time             // when the connection is used again
 	opCounts        [crowdConns * crowdWorkersPerConn]uint64 // operations reported for each worker
 	lastCorr        effects.Corr
+	// stopsAt is when the crowd falls silent: after the final lookups, so that they are answered during the flood, and
+	// before the end, when no sync may be left.
+	stopsAt effects.Time `snap:"share"`
 }
 
 func newCrowd(b custom.Boot) *crowd {
 	x := &crowd{
 		active: isFlooded(b.Plan), sharesInstances: draw.Hash(b.Plan.Seed, draw.Plan, 8, 31).ChancePermille(500),
 		incarnation: protocol.UUID{0xC0, byte(b.Seed), byte(b.Seed >> 8), 1},
+		stopsAt:     effects.Time(b.Plan.FaultsEnd + convergeTime + time.Second),
 	}
 	for i, ch := range connChannels {
 		x.directoryAddrs[i] = b.Addr(directoryName, ch)
@@ -77,7 +82,7 @@ func (w *crowd) Deadline() (effects.Time, bool) {
 	if !w.active {
 		return 0, false
 	}
-	at := noDeadline
+	at := w.stopsAt
 	for i := range w.conns {
 		if l := &w.conns[i]; l.corr != 0 {
 			at = min(at, l.deadline)
@@ -113,7 +118,7 @@ func (w *crowd) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		}
 	default: // A tick.
 	}
-	if !w.active {
+	if w.active = w.active && now < w.stopsAt; !w.active {
 		return
 	}
 	for i := range w.conns {
@@ -195,7 +200,8 @@ func (w *crowd) useConn(now effects.Time, i int, out *effects.Effects) {
 			Listener: protocol.Listener{IP: []byte(crowdName), Port: uint16(9000 + turn%100)}, PeerInitURL: []byte("crowd:1")}
 		body = m.Append(out.Arena())
 	} else {
-		m := protocol.FullSyncStartMsg{Worker: sender, Location: cpuLocation, SyncID: []byte("crowd"), TotalKeys: 6, BatchCount: 3}
+		m := protocol.FullSyncStartMsg{Worker: sender, Incarnation: w.incarnation, Location: cpuLocation, SyncID: []byte("crowd"),
+			TotalKeys: 6, BatchCount: 3}
 		body = m.Append(out.Arena())
 	}
 	out.Send(effects.Send{Corr: l.corr, Conn: l.conn, Body: out.Cut(body)})
@@ -203,7 +209,7 @@ func (w *crowd) useConn(now effects.Time, i int, out *effects.Effects) {
 
 // sendOperations reports chunks for a worker that does not exist.
 func (w *crowd) sendOperations(l *directoryConn, worker int, out *effects.Effects) {
-	m := protocol.BatchedKVOperationMsg{Worker: w.workerFor(worker), Location: cpuLocation}
+	m := protocol.BatchedKVOperationMsg{Worker: w.workerFor(worker), Incarnation: w.incarnation, Location: cpuLocation}
 	for range crowdOpsPerMessage {
 		n := w.opCounts[worker]
 		w.opCounts[worker]++
