@@ -17,6 +17,7 @@ import (
 var (
 	checkProxyTried = oracle.NewCheck("L5", "attempts to notify the proxy")
 	checkProxyNext  = oracle.NewCheck("L5", "notifications that wait too long")
+	checkProxyTries = oracle.NewCheck("S9", "number of attempts to notify the proxy of a request")
 )
 
 // proxyOracle judges how long a machine waits before the next attempt to notify the proxy (L5).
@@ -82,6 +83,7 @@ func (or *proxyOracle) expectRetry(n *world.Node) {
 func (or *proxyOracle) recordNotification(n *world.Node, m *protocol.ProxyNotif, accepted bool) {
 	request, state := or.w.JobIndex(m.RequestID), or.stateOf(n)
 	or.verifyWait(n, request)
+	or.verifyTries(n, request)
 	if state.retryBy, state.lastAt, state.frozenAtLast = 0, or.w.Now, n.FrozenTime; accepted {
 		return
 	}
@@ -96,6 +98,19 @@ func (or *proxyOracle) recordNotification(n *world.Node, m *protocol.ProxyNotif,
 	}
 	if state.refusals[at].count++; state.refusals[at].count < cmp.Or(pd.InfoOf(n).Cfg.Tuning.TellsMax, 10) {
 		or.expectRetry(n)
+	}
+}
+
+// verifyTries checks that the node has not given the notification of a request up.
+func (or *proxyOracle) verifyTries(n *world.Node, request uint64) {
+	or.countJudged(checkProxyTries)
+	most := cmp.Or(pd.InfoOf(n).Cfg.Tuning.TellsMax, 10)
+	for _, r := range or.stateOf(n).refusals {
+		if r.request == request && r.count >= most {
+			or.fail(checkProxyTries, "node %d notifies the proxy of request %q once more after %d attempts, which is the most",
+				n.AsSubject(), oracle.Request(or.w.Jobs[request].Name), most)
+			return
+		}
 	}
 }
 
