@@ -19,15 +19,16 @@ type Command struct {
 	Target      effects.Ticket // the command that a release, an unpin or an abort refers to
 	Timeout     effects.Duration
 	// time by which the Deliver must have arrived, counted from when the machine received the command
-	DueAt         int64  `snap:"instant"`
-	frozenAtStart int64  // how long the node had been frozen when the machine received the command, in nanoseconds
-	ReceivedStep  uint64 `snap:"skip"` // the step in which the machine received the command
-	Finished      bool   // the outcome was delivered, or the node died
-	FinishedAt    int64  // time of the delivery of the outcome
-	ReturnedEarly bool   // the memory was returned before the outcome
-	HoldsMemory   bool   // the outcome held the memory, and a Return is outstanding
-	Attached      bool   // the engine is in a process of its own; the flow handles what follows
-	Accepted      bool   // for a put: the machine accepted the put and reported that the put has ended
+	DueAt         int64        `snap:"instant"`
+	receivedClock effects.Time // reading of the node's clock when the machine received the command
+	frozenAtStart int64        // how long the node had been frozen when the machine received the command, in nanoseconds
+	ReceivedStep  uint64       `snap:"skip"` // the step in which the machine received the command
+	Finished      bool         // the outcome was delivered, or the node died
+	FinishedAt    int64        // time of the delivery of the outcome
+	ReturnedEarly bool         // the memory was returned before the outcome
+	HoldsMemory   bool         // the outcome held the memory, and a Return is outstanding
+	Attached      bool         // the engine is in a process of its own; the flow handles what follows
+	Accepted      bool         // for a put: the machine accepted the put and reported that the put has ended
 	Code          effects.Code
 	Count         uint32
 	Pages         []effects.Page
@@ -77,6 +78,12 @@ func (c *Command) receiptTime(n *world.Node) int64 {
 	return c.DueAt - int64(n.LongestSpan(c.Timeout)+Grace)
 }
 
+// endsByTimeAlone reports whether nothing but the end of its time can end the command with a code. An attached engine
+// states a time of its own, which the agent may shorten.
+func (c *Command) endsByTimeAlone(code effects.Code) bool {
+	return c.Kind == plan.CommandReserve && code == effects.NoMemory && !c.Attached
+}
+
 // VoidCommands ends the commands of n's engine that have no outcome yet, because the incarnation that received these
 // commands is gone.
 func (w *Cluster) VoidCommands(n *world.Node) {
@@ -92,6 +99,7 @@ func (w *Cluster) VoidCommands(n *world.Node) {
 // handleReceipt records that the machine receives a command, and returns the body. The deadline counts from this
 // moment.
 func (c *Command) handleReceipt(w *Cluster, n *world.Node, t effects.Ticket) effects.CommandBody {
+	c.receivedClock = w.ReadClock(n)
 	c.DueAt, c.frozenAtStart, c.ReceivedStep = w.Now+int64(n.LongestSpan(c.Timeout)+Grace), n.FrozenTime, n.StepCount+1
 	n.Draining = n.Draining || c.Kind == plan.CommandDrain
 	OnCommandReceived.Report(&w.Panel, n.ID, CommandReceived{n, c, t})
@@ -117,6 +125,11 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 	if late := w.Now - c.DueAt - (n.FrozenTime - c.frozenAtStart); late > 0 {
 		w.Fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace",
 			n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, late)
+		return
+	}
+	if early := c.Timeout - w.ReadClock(n).Sub(c.receivedClock); early > 0 && c.endsByTimeAlone(e.Code) {
+		w.Fail("L1", "node %d ends ticket %d (%s) as %s %d ns before its time limit", n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind,
+			e.Code, early)
 		return
 	}
 	OnCommandOutcome.Report(&w.Panel, n.ID, CommandOutcome{n, e, c})
