@@ -33,6 +33,7 @@ const (
 	blockCount    = 48
 	pageCount     = layerCount * blockCount
 	positionCount = 3
+	triesMax      = 3  // queries to the side channel of a consumer that does not answer
 	requestsMax   = 8  // of each kind, before the probes
 	engineBlocks  = 80 // of each plain engine, which has more than the node
 )
@@ -190,7 +191,8 @@ var System = custom.System{
 		judge("gateway's contract",
 			"the gateway completes each send of the rank once, and at the latest when the rank closes the connection", factCompleted),
 		judge("plain repetitions",
-			"a registration of a plain engine is passed to the rank once, and again only if the rank did not know the engine", factPassed),
+			"a registration of a plain engine is passed to the rank once, and again only if the rank did not know the engine; a side channel "+
+				"that does not answer is queried a bounded number of times", factPassed),
 		judge("plain completions", "a plain engine is told once that it has a request, and then has it", factTold),
 	},
 	FactNames: []string{"stored", "read", "received", "ended", "registered", "written", "passed", "completed", "told"},

@@ -104,7 +104,7 @@ func newHost(b custom.Boot) (effects.Machine, error) {
 	c := machine.Config{
 		Own: own, Metadata: meta, FrontMetadata: meta, Hash: compatibilityHash, Host: hostName, Plane: "plain", Layout: pageLayout,
 		Incarnation: effects.Incarnation(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, b.Seed), 1)),
-		Window:      8, RegistrationTimeout: registrationTimeout, RanksMax: 2, TriesMax: 3,
+		Window:      8, RegistrationTimeout: registrationTimeout, RanksMax: 2, TriesMax: triesMax,
 		Wire: protocol.DefaultLimits(),
 	}
 	c.EnginesMax, c.AgentsMax = drawOf(b.Plan.Seed, 1).Between(2, 4), drawOf(b.Plan.Seed, 2).Between(1, 4)

@@ -27,7 +27,9 @@ type agentModel struct {
 	grants    map[effects.GrantID]effects.Incarnation // the peer of each grant
 	proofs    map[uint64]effects.GrantID              // grants whose revocation waits for an expulsion
 	lastID    uint64
-	prefix    string `snap:"share"` // of the names of agents; different in each incarnation
+	// failedQueries counts the queries to an engine that failed since its last answer or notification.
+	failedQueries map[string]int
+	prefix        string `snap:"share"` // of the names of agents; different in each incarnation
 }
 
 // An agent is an agent of libnixl at the node.
@@ -91,7 +93,8 @@ func newAgentModel(b custom.Boot, _ machine.Config) agentModel {
 		seed: b.Seed, slow: drawOf(b.Plan.Seed, 5).ChancePermille(500),
 		agents: map[machine.Agent]*agent{machine.Front: {made: true}}, transfers: map[effects.Corr]*transfer{},
 		links: map[effects.Link]linkState{}, grants: map[effects.GrantID]effects.Incarnation{}, proofs: map[uint64]effects.GrantID{},
-		prefix: fmt.Sprintf("%s.%x.", hostName, uint32(b.Seed)),
+		failedQueries: map[string]int{},
+		prefix:        fmt.Sprintf("%s.%x.", hostName, uint32(b.Seed)),
 	}
 	if !isCalm(b.Plan) && drawOf(b.Plan.Seed, 6).ChancePermille(400) {
 		m.failing, m.failUntil = drawOf(b.Plan.Seed, 7).Between(10, 300), effects.Time(b.Plan.FaultsEnd)
@@ -176,8 +179,9 @@ func (h *host) callGateway(out *effects.Effects, call func(o *machine.Effects)) 
 		h.sendNote(n, out)
 	}
 	for _, q := range o.Queries {
-		to := h.boot.Addr(q.Addr.Host, port)
-		h.send(h.now, out, to, &frame{kind: frameQuery, id: uint64(q.Addr.Port), body: q.Body}, purpose{purposeQuery, q.QueryID, ""})
+		h.verifyQuery(q.Addr.Host, out)
+		to, p := h.boot.Addr(q.Addr.Host, port), purpose{purposeQuery, q.QueryID, q.Addr.Host}
+		h.send(h.now, out, to, &frame{kind: frameQuery, id: uint64(q.Addr.Port), body: q.Body}, p)
 	}
 	for _, a := range o.DestroyAgents {
 		h.destroyAgent(a)
@@ -309,6 +313,19 @@ func (h *host) startTransfer(e *effects.Transfer, out *effects.Effects) {
 	}
 }
 
+// verifyQuery judges how often the gateway queries the side channel of a consumer that does not answer.
+func (h *host) verifyQuery(engine string, out *effects.Effects) {
+	if !slices.Contains(consumers, engine) {
+		return // The rank decides how often a producer is queried.
+	}
+	if n := h.failedQueries[engine]; n >= triesMax {
+		observe(out, factPassed, effects.Invalid,
+			fmt.Sprintf("the gateway queries %s once more after %d failures and no new registration", engine, n))
+		return
+	}
+	observe(out, factPassed, effects.OK, "")
+}
+
 // verifyRead judges whether a page that a write reads is lent.
 func (h *host) verifyRead(page uint32, out *effects.Effects) {
 	if j := h.jobOf(page); j == nil || !j.lends {
@@ -322,6 +339,10 @@ func (h *host) verifyRead(page uint32, out *effects.Effects) {
 func (h *host) handleCompletion(c *completion, out *effects.Effects) {
 	switch c.purpose.kind {
 	case purposeQuery:
+		h.failedQueries[c.purpose.name]++
+		if c.code == effects.OK {
+			h.failedQueries[c.purpose.name] = 0
+		}
 		h.callGateway(out, func(o *machine.Effects) { h.g.OnQueryReply(h.now, c.purpose.id, c.body, c.code, o) })
 	case purposeNote:
 		if c.code != effects.OK {
@@ -368,6 +389,9 @@ func (h *host) handleFrame(e *effects.Received, out *effects.Effects) {
 	case frameNote:
 		if a := h.agentNamed(f.to); a != 0 {
 			answer = accepted
+			if a == machine.Front {
+				h.failedQueries[nodeOf(f.from)] = 0 // It may be queried for another registration.
+			}
 			h.callGateway(out, func(o *machine.Effects) { h.g.OnNotification(h.now, a, f.from, f.body, o) })
 		}
 	case frameWrite:
