@@ -137,9 +137,9 @@ func (g *consumerSide) handleRegistration(now effects.Time, from string, body []
 			g.forwardRegistration(now, p, x, out)
 			return
 		}
-		g.beginRemoval(c, out) // The agent is unknown, so the engine has another incarnation.
-		break                  // No other consumer matches, and the list may have changed.
 	}
+	// If the engine is known, and the agent is not, the engine may have restarted. Its side channel says so: anybody can
+	// send a registration in its name.
 	g.addConsumer(x, at, out)
 }
 
@@ -400,6 +400,14 @@ func (g *consumerSide) onAgentLoaded(now effects.Time, loadID uint64, name strin
 		g.loadNextRank(c, out)
 		return
 	}
+	if former := g.findFormer(c); former != nil && former.hasPeersOf(c) {
+		g.giveUp(c, effects.Why{
+			Field: "agent", Theirs: "none of the agents that the engine has", Remedy: "none is needed: another process used its name",
+		}, out)
+		return
+	} else if former != nil {
+		g.beginRemoval(former, out)
+	}
 	if !g.makeRoom(out) {
 		g.giveUp(c, effects.Why{
 			Field: "gateway.engines", Ours: formatDecimal(uint64(g.cfg.EnginesMax)) + ", all of them busy",
@@ -421,6 +429,26 @@ func (g *consumerSide) onAgentLoaded(now effects.Time, loadID uint64, name strin
 			Remedy: "see that VLLM_NIXL_SIDE_CHANNEL_PORT of that engine is its own",
 		})
 	}
+}
+
+// findFormer returns the incarnation of a consumer's engine that is known, or nil.
+func (g *consumerSide) findFormer(c *consumer) *consumer {
+	for _, x := range g.consumers {
+		if x != c && !x.leaving && x.phase == phaseKnown && x.engine == c.engine && x.sideChannel == c.sideChannel && x.ranks == c.ranks {
+			return x
+		}
+	}
+	return nil
+}
+
+// hasPeersOf reports whether two consumers have the same agents, and so are the same incarnation.
+func (c *consumer) hasPeersOf(other *consumer) bool {
+	for i, p := range c.peers {
+		if p.agentName != other.peers[i].agentName {
+			return false
+		}
+	}
+	return true
 }
 
 // countOpen returns the number of registrations and requests of an engine that have not ended.

@@ -78,3 +78,46 @@ func TestWrittenWithoutAWriter(t *testing.T) {
 		t.Errorf("got the notifications %v and the reports %v", out.Notifications, out.Reports)
 	}
 }
+
+// Another process registers in the name of a known engine. The side channel of the engine shows that the engine has not
+// restarted, so the engine stays, and what the other process has registered ends.
+func TestForgedNameRemovesNoEngine(t *testing.T) {
+	g := New(testConfig(t))
+	var out Effects
+	known := func() (n int) {
+		for _, c := range g.consumers {
+			if c.phase == phaseKnown && !c.leaving {
+				n++
+			}
+		}
+		return n
+	}
+	register := func(agent, request string) {
+		m := protocol.PushRegistration{
+			RequestID: []byte(request), EngineID: []byte("D"), Host: []byte("D"), Port: 2, TPSize: 1, Blocks: [][]uint64{{1}},
+			Remote: protocol.PushProducer{PPSize: 1},
+		}
+		g.OnNotification(1, Front, agent, m.Append(nil), &out)
+		for len(out.Queries)+len(out.MakeWriters)+len(out.Loads) > 0 {
+			x := out
+			out = Effects{}
+			for _, q := range x.Queries {
+				g.OnQueryReply(1, q.QueryID, metadataOf("D", "one"), effects.OK, &out)
+			}
+			for _, a := range x.MakeWriters {
+				g.OnAgentMade(1, a, 0, effects.OK, &out)
+			}
+			for _, l := range x.Loads {
+				g.OnAgentLoaded(1, l.LoadID, string(l.Metadata), effects.OK, &out)
+			}
+			out.Reports = append(out.Reports, x.Reports...)
+			out.DestroyAgents = append(out.DestroyAgents, x.DestroyAgents...)
+		}
+	}
+	register("one", "r1")
+	first := g.consumers[0]
+	register("forged", "r2")
+	if first.leaving || known() != 1 || len(out.DestroyAgents) != 1 || len(out.Reports) != 1 {
+		t.Errorf("leaving %v, %d known, agents %v destroyed, reports %v", first.leaving, known(), out.DestroyAgents, out.Reports)
+	}
+}

@@ -176,6 +176,7 @@ var System = custom.System{
 		"lend":    func(x plan.Item) effects.CommandBody { return &lendBody{x.Number} },
 		"abort":   func(x plan.Item) effects.CommandBody { return &abortBody{x.Number} },
 		"flood":   func(x plan.Item) effects.CommandBody { return &floodBody{x.Number} },
+		"forge":   func(x plan.Item) effects.CommandBody { return &forgeBody{x.Number} },
 		"cancel":  func(plan.Item) effects.CommandBody { return &cancelBody{} },
 		"compute": func(x plan.Item) effects.CommandBody { return &computeBody{x.Number} },
 		"foresee": func(x plan.Item) effects.CommandBody { return &foreseeBody{x.Number} },
@@ -248,6 +249,9 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 	}
 	for i := range uint32(2 + d.NumberBelow("requests", 1, 3)) {
 		request(100+uint64(i), i, d.Duration("begin", 100+uint64(i), time.Millisecond, max(2*time.Millisecond, last)), false)
+	}
+	if d.NumberBelow("forge", 0, 2) == 0 { // Even without faults.
+		p.Items = append(p.Items, d.Items("forge", 1, 6, stranger)...)
 	}
 	if len(p.Faults) > 0 || len(p.Rates) > 0 {
 		p.Items = append(p.Items, d.Items("abort", 0, 4, hostName)...)

@@ -110,7 +110,7 @@ func newHost(b custom.Boot) (effects.Machine, error) {
 	c.EnginesMax, c.AgentsMax = drawOf(b.Plan.Seed, 1).Between(2, 4), drawOf(b.Plan.Seed, 2).Between(1, 4)
 	c.RegistrationsMax, c.PendingMax = drawOf(b.Plan.Seed, 3).Between(2, 8), drawOf(b.Plan.Seed, 4).Between(3, 8)
 	if isCalm(b.Plan) { // Otherwise what is refused for want of room would excuse every failure.
-		c.RegistrationsMax, c.PendingMax = requestsMax, requestsMax
+		c.RegistrationsMax, c.PendingMax, c.EnginesMax = requestsMax, 2*requestsMax, requestsMax
 	}
 	h := &host{rank: r, g: machine.New(c), boot: b, now: b.Now, sends: map[effects.Corr]effects.Conn{},
 		asked: map[effects.Request]string{}}

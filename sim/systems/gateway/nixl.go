@@ -27,7 +27,7 @@ type agentModel struct {
 	grants    map[effects.GrantID]effects.Incarnation // the peer of each grant
 	proofs    map[uint64]effects.GrantID              // grants whose revocation waits for an expulsion
 	lastID    uint64
-	// failedQueries counts the queries to an engine that failed since its last answer or notification.
+	// failedQueries counts the queries to an engine that failed since its last answer or registration.
 	failedQueries map[string]int
 	prefix        string `snap:"share"` // of the names of agents; different in each incarnation
 }
@@ -389,8 +389,10 @@ func (h *host) handleFrame(e *effects.Received, out *effects.Effects) {
 	case frameNote:
 		if a := h.agentNamed(f.to); a != 0 {
 			answer = accepted
-			if a == machine.Front {
-				h.failedQueries[nodeOf(f.from)] = 0 // It may be queried for another registration.
+			limits := protocol.DefaultLimits()
+			var m protocol.PushRegistration
+			if protocol.NotificationKindOf(f.body) == protocol.NixlRegistration && m.Decode(f.body, &limits) == nil {
+				h.failedQueries[string(m.Host)] = 0 // It may be queried for this registration.
 			}
 			h.callGateway(out, func(o *machine.Effects) { h.g.OnNotification(h.now, a, f.from, f.body, o) })
 		}

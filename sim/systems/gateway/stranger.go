@@ -17,10 +17,14 @@ type strangerProcess struct {
 	invented uint32
 }
 
+// A forgeBody has the stranger register in the name of a consumer that exists.
+type forgeBody struct{ number uint32 }
+
 // A floodBody has the stranger register as many invented engines.
 type floodBody struct{ number uint32 }
 
 func (*floodBody) IsCommand() {}
+func (*forgeBody) IsCommand() {}
 
 func newStranger(b custom.Boot) (effects.Machine, error) { return &strangerProcess{boot: b}, nil }
 
@@ -33,9 +37,13 @@ func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.
 	to := x.boot.Addr(hostName, port)
 	switch e := ev.(type) {
 	case *effects.Command:
-		body := e.Body.(*floodBody)
-		q := protocol.NixlMetadataRequest{}
-		p := purpose{kind: purposeFrontQuery, id: uint64(body.number%12 + 1)}
+		q, p := protocol.NixlMetadataRequest{}, purpose{kind: purposeFrontQuery}
+		switch b := e.Body.(type) {
+		case *floodBody:
+			p.id = uint64(b.number%12 + 1)
+		case *forgeBody:
+			p.id, p.name = 1, consumers[int(b.number)%len(consumers)]
+		}
 		x.send(now, out, to, &frame{kind: frameQuery, id: uint64(machine.Front), body: q.Append(nil)}, p)
 		out.Deliver(effects.Deliver{Ticket: e.Ticket})
 	case *effects.Received:
@@ -58,8 +66,12 @@ func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.
 		for range c.purpose.id {
 			x.invented++
 			name := fmt.Sprintf("%s%d", stranger, x.invented)
+			engine, host := name, stranger
+			if c.purpose.name != "" {
+				engine, host = c.purpose.name, c.purpose.name
+			}
 			r := protocol.PushRegistration{
-				RequestID: []byte(name + "-00000004"), EngineID: []byte(name), Host: []byte(stranger), Port: sidePort, TPSize: 1,
+				RequestID: []byte(name + "-00000004"), EngineID: []byte(engine), Host: []byte(host), Port: sidePort, TPSize: 1,
 				Blocks: [][]uint64{{1}}, Remote: protocol.PushProducer{EngineID: []byte(hostName), PPSize: 1},
 			}
 			f := &frame{kind: frameNote, to: string(m.Agent), from: name, body: r.Append(nil)}
