@@ -251,4 +251,11 @@ func TestTutorial(t *testing.T) {
 			t.Errorf("%v: with the property it does not print %q:\n%s", err, says, out)
 		}
 	}
+	if text := readFile(t, filepath.Join(m.dir, "testdata/kvferry/TestTwoPrefills.yaml")); !strings.Contains(text, "faults:") {
+		t.Errorf("no fault is left in the plan, so it does not show what faults do:\n%s", text)
+	}
+	m.write(t, "cluster_test.go", strings.Replace(program, ".WithFaults(seed)", "", 1)+"\n"+blocks[1])
+	if out, err := m.test(t, ""); err != nil {
+		t.Errorf("without faults: %v\n%s", err, out)
+	}
 }

@@ -15,6 +15,8 @@ PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/", "python/README
 KINDS = {".md", ".png", ".svg"}
 HOST = "https://github.com/kvferry/kvferry/blob/main/"
 LINK = re.compile(r"(\]\()([^()\s#]+)((?:#[^()\s]*)?\))")
+# Blocks of code and code within a line, which may look like links: `values[i](21)`.
+CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 
 
 def tracked(root: Path) -> list[str]:
@@ -52,7 +54,8 @@ def rewrite(root: Path, name: str, text: str) -> str:
             return match[0]
         return f"{match[1]}{HOST}{inside}{match[3]}"
 
-    return LINK.sub(target, text)
+    parts = CODE.split(text)  # Text and code in turn.
+    return "".join(part if i % 2 else LINK.sub(target, part) for i, part in enumerate(parts))
 
 
 def main() -> None:
