@@ -231,7 +231,7 @@ $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
 # ---- Python ----
 
 .PHONY: python-test
-python-test: build softnpu $(PY)/ready ## The Python package: linters, types, tests, the last ones also with real agents.
+python-test: build softnpu $(PY)/ready docs ## The Python package: linters, types, tests, the last ones also with real agents; the site of the documents.
 	cd python && $(PY)/bin/ruff check --no-cache . && $(PY)/bin/ruff format --no-cache --check .
 	cd python && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy
 	cd tools/interop && MYPYPATH=$(CURDIR)/python/src $(PY)/bin/mypy --cache-dir $(CACHE)/mypy .
