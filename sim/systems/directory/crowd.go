@@ -3,7 +3,6 @@ package directory
 import (
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
@@ -20,6 +19,7 @@ import (
 const (
 	crowdName            = "crowd"
 	crowdItem            = "crowd"
+	silenceItem          = "silence"
 	crowdConns           = 3   // request connections
 	crowdWorkersPerConn  = 4   // workers per connection
 	crowdMinRank         = 7   // lowest rank of the crowd's workers: no lookup is about this rank
@@ -49,6 +49,14 @@ func (*floodBody) IsCommand() {}
 
 func newFlood(plan.Item) effects.CommandBody { return &floodBody{} }
 
+// silenceBody is the command of the item that makes the process fall silent: after the final lookups, which are answered
+// during the flood, and before the end, when no sync may be left.
+type silenceBody struct{}
+
+func (*silenceBody) IsCommand() {}
+
+func newSilence(plan.Item) effects.CommandBody { return &silenceBody{} }
+
 type crowd struct {
 	active          bool
 	sharesInstances bool                          `snap:"share"` // the workers are ranks of a few instances
@@ -60,16 +68,12 @@ type crowd struct {
 	nextUse         [crowdConns + 1]effects.Time             // when the connection is used again
 	opCounts        [crowdConns * crowdWorkersPerConn]uint64 // operations reported for each worker
 	lastCorr        effects.Corr
-	// stopsAt is when the crowd falls silent: after the final lookups, so that they are answered during the flood, and
-	// before the end, when no sync may be left.
-	stopsAt effects.Time `snap:"share"`
 }
 
 func newCrowd(b custom.Boot) *crowd {
 	x := &crowd{
 		active: isFlooded(b.Plan), sharesInstances: draw.Hash(b.Plan.Seed, draw.Plan, 8, 31).ChancePermille(500),
 		incarnation: protocol.UUID{0xC0, byte(b.Seed), byte(b.Seed >> 8), 1},
-		stopsAt:     effects.Time(b.Plan.FaultsEnd + convergeTime + time.Second),
 	}
 	for i, ch := range connChannels {
 		x.directoryAddrs[i] = b.Addr(directoryName, ch)
@@ -82,7 +86,7 @@ func (w *crowd) Deadline() (effects.Time, bool) {
 	if !w.active {
 		return 0, false
 	}
-	at := w.stopsAt
+	at := noDeadline
 	for i := range w.conns {
 		if l := &w.conns[i]; l.corr != 0 {
 			at = min(at, l.deadline)
@@ -97,6 +101,9 @@ func (w *crowd) Deadline() (effects.Time, bool) {
 func (w *crowd) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	switch e := ev.(type) {
 	case *effects.Command:
+		if _, stop := e.Body.(*silenceBody); stop {
+			w.active = false
+		}
 		out.Deliver(effects.Deliver{Ticket: e.Ticket})
 	case *effects.Opened:
 		w.handleOpened(e, out)
@@ -118,7 +125,7 @@ func (w *crowd) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		}
 	default: // A tick.
 	}
-	if w.active = w.active && now < w.stopsAt; !w.active {
+	if !w.active {
 		return
 	}
 	for i := range w.conns {

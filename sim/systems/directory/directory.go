@@ -67,7 +67,7 @@ var System = custom.System{
 	Draw:      drawPlan,
 	Commands: map[string]func(plan.Item) effects.CommandBody{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
-		crowdItem: newFlood,
+		crowdItem: newFlood, silenceItem: newSilence,
 	},
 	Oracles: []oracle.Oracle{holdersOracle, orderOracle, reportsOracle, convergenceOracle,
 		honestyOracle, repliesOracle, departureOracle, silenceOracle},
@@ -149,6 +149,9 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 	drawWork(d, p, workers, convergeTime, len(directoryNames(p)))
 	if mayFlood(p) && p.Profile != "calm" {
 		p.Items = append(p.Items, d.Items(crowdItem, 1, 1, crowdName)...)
+		p.Items = append(p.Items, plan.Item{
+			At: p.FaultsEnd + convergeTime + time.Second, Do: silenceItem, Node: p.Items[len(p.Items)-1].Node,
+		})
 		// The first workers to register get the places. The directory restarts, so that all workers compete at once.
 		p.Faults = append(p.Faults, plan.ScheduledFault{Fault: plan.FaultCrash, At: p.FaultsEnd / 2, Node: 0})
 	}

@@ -177,6 +177,7 @@ var System = custom.System{
 		"abort":   func(x plan.Item) effects.CommandBody { return &abortBody{x.Number} },
 		"flood":   func(x plan.Item) effects.CommandBody { return &floodBody{x.Number} },
 		"forge":   func(x plan.Item) effects.CommandBody { return &forgeBody{x.Number} },
+		"heal":    func(plan.Item) effects.CommandBody { return &healBody{} },
 		"cancel":  func(plan.Item) effects.CommandBody { return &cancelBody{} },
 		"compute": func(x plan.Item) effects.CommandBody { return &computeBody{x.Number} },
 		"foresee": func(x plan.Item) effects.CommandBody { return &foreseeBody{x.Number} },
@@ -197,8 +198,9 @@ var System = custom.System{
 		judge("plain completions", "a plain engine is told once that it has a request, and then has it", factTold),
 	},
 	FactNames: []string{"stored", "read", "received", "ended", "registered", "written", "passed", "completed", "told"},
-	// A consumer holds its command until its router gives the request up.
-	CommandTimeout: 30 * time.Second,
+	// The last requests begin 45 s after the faults, and a consumer holds its command until its router gives the request
+	// up.
+	CommandTimeout: 100 * time.Second,
 	DriftMaxPPM:    20_000,
 }
 
@@ -263,6 +265,9 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 			p.Rates[plan.FaultReplyLost] = 10 + int(d.NumberBelow("lossy", 1, 200))
 			p.Rates[plan.FaultMessageDelayed] = 10 + int(d.NumberBelow("lossy", 2, 300))
 		}
+	}
+	for _, after := range []time.Duration{0, convergeTime / 2} { // A node that crashed last has restarted by then.
+		p.Items = append(p.Items, plan.Item{At: last + after, Do: "heal", Node: hostNode})
 	}
 	for i := range uint32(4) { // What begins after the faults succeeds at the second attempt.
 		number, begin := firstProbe+i%2, last+convergeTime+time.Duration(i)*100*time.Millisecond

@@ -58,6 +58,7 @@ type (
 	expectBody  struct{ number uint32 } // keep such a request at its producer until it is registered
 	lendBody    struct{ number uint32 } // lend the blocks of a computed request to the consumer that registers
 	abortBody   struct{ nth uint32 }    // abort an open command
+	healBody    struct{}                // libnixl does not fail any more
 	cancelBody  struct{}                // cancel all hellos, as the driver does before it closes
 )
 
@@ -65,6 +66,7 @@ func (*receiveBody) IsCommand() {}
 func (*expectBody) IsCommand()  {}
 func (*lendBody) IsCommand()    {}
 func (*abortBody) IsCommand()   {}
+func (*healBody) IsCommand()    {}
 func (*cancelBody) IsCommand()  {}
 
 // The times of the node.
@@ -226,6 +228,8 @@ func (h *host) handleCommand(e *effects.Command, out *effects.Effects) {
 			Request: []byte(j.name + "-00000002"), Blocks: []geometry.Blocks{{Logical: j.blocks, End: positionCount}},
 		})
 		return
+	case *healBody:
+		h.failing = 0
 	case *cancelBody:
 		h.callGateway(out, func(o *machine.Effects) { h.g.CancelHellos(o) })
 		h.verifyHellosCancelled(out)

@@ -14,10 +14,9 @@ import (
 
 // An agentModel is what the driver has of libnixl: agents, and what is in progress with them.
 type agentModel struct {
-	seed      uint64       `snap:"share"`
-	slow      bool         `snap:"share"` // agents take long to make, load and destroy
-	failing   int          `snap:"share"` // permille of the agents and loads that fail, until the time below
-	failUntil effects.Time `snap:"share"`
+	seed      uint64 `snap:"share"`
+	slow      bool   `snap:"share"` // agents take long to make, load and destroy
+	failing   int    // permille of the agents and loads that fail
 	drawCount uint64
 
 	agents    map[machine.Agent]*agent
@@ -97,7 +96,7 @@ func newAgentModel(b custom.Boot, _ machine.Config) agentModel {
 		prefix:        fmt.Sprintf("%s.%x.", hostName, uint32(b.Seed)),
 	}
 	if !isCalm(b.Plan) && drawOf(b.Plan.Seed, 6).ChancePermille(400) {
-		m.failing, m.failUntil = drawOf(b.Plan.Seed, 7).Between(10, 300), effects.Time(b.Plan.FaultsEnd)
+		m.failing = drawOf(b.Plan.Seed, 7).Between(10, 300)
 	}
 	return m
 }
@@ -153,8 +152,8 @@ func (m *agentModel) nextTask() (at effects.Time, any bool) {
 }
 
 // mayFail returns OK, or the code with which something of libnixl fails now and then.
-func (m *agentModel) mayFail(now effects.Time) effects.Code {
-	if now < m.failUntil && m.draw().ChancePermille(m.failing) {
+func (m *agentModel) mayFail() effects.Code {
+	if m.failing > 0 && m.draw().ChancePermille(m.failing) {
 		return effects.Faulted
 	}
 	return effects.OK
@@ -166,14 +165,14 @@ func (h *host) callGateway(out *effects.Effects, call func(o *machine.Effects)) 
 	call(&o)
 	for _, a := range o.MakeAgents {
 		h.agents[a] = &agent{writable: true}
-		h.addTask(h.now, task{kind: taskMake, agent: a, code: h.mayFail(h.now)})
+		h.addTask(h.now, task{kind: taskMake, agent: a, code: h.mayFail()})
 	}
 	for _, a := range o.MakeWriters {
 		h.agents[a] = &agent{}
-		h.addTask(h.now, task{kind: taskMake, agent: a, code: h.mayFail(h.now)})
+		h.addTask(h.now, task{kind: taskMake, agent: a, code: h.mayFail()})
 	}
 	for _, l := range o.Loads {
-		h.addTask(h.now, task{kind: taskLoad, agent: l.Agent, id: l.LoadID, name: string(l.Metadata), code: h.mayFail(h.now)})
+		h.addTask(h.now, task{kind: taskLoad, agent: l.Agent, id: l.LoadID, name: string(l.Metadata), code: h.mayFail()})
 	}
 	for _, n := range o.Notifications {
 		h.sendNote(n, out)
