@@ -77,9 +77,10 @@ func isCalm(p *plan.Plan) bool {
 		func(n int) bool { return n > 0 })
 }
 
-// isFlooded reports whether a stranger registers invented engines in a run.
-func isFlooded(p *plan.Plan) bool {
-	return slices.ContainsFunc(p.Items, func(x plan.Item) bool { return x.Do == "flood" })
+// hasStrangers reports whether a stranger registers in a run. What it registers counts among the registrations that the
+// gateway remembers as over.
+func hasStrangers(p *plan.Plan) bool {
+	return slices.ContainsFunc(p.Items, func(x plan.Item) bool { return x.Do == "flood" || x.Do == "forge" })
 }
 
 // mustSucceed reports whether nothing can go wrong with a request of a plan: both ends get their commands at about the

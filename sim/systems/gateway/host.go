@@ -337,7 +337,7 @@ func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
 	}
 	name := fmt.Sprintf("%s of %x", m.RequestID, m.Ext.Incarnation)
 	// The gateway remembers a bounded number of registrations that are over, those of strangers too.
-	if recent := h.over[max(0, len(h.over)-2):]; slices.Contains(recent, name) && !isFlooded(h.boot.Plan) {
+	if recent := h.over[max(0, len(h.over)-2):]; slices.Contains(recent, name) && !hasStrangers(h.boot.Plan) {
 		observe(out, factPassed, effects.Invalid, "the gateway passes registration "+name+" to the rank after its end")
 		return
 	}
