@@ -87,7 +87,7 @@ const (
 	agentsUnknownMax = 8
 )
 
-func newAgentModel(b custom.Boot, _ machine.Config) agentModel {
+func newAgentModel(b custom.Boot) agentModel {
 	m := agentModel{
 		seed: b.Seed, slow: drawOf(b.Plan.Seed, 5).ChancePermille(500),
 		agents: map[machine.Agent]*agent{machine.Front: {made: true}}, transfers: map[effects.Corr]*transfer{},
