@@ -298,6 +298,7 @@ type Counts struct {
 	PendingRegistrations, PendingMax               int // of consumers
 	Requests, RequestsMax                          int // of the gateway to the rank
 	Hellos                                         int // hellos of the rank that have no reply yet
+	EndingAgents                                   int // agents that are not needed any more and still exist
 	UnknownConsumers                               int // consumers that are not known yet; at most EnginesMax
 }
 
@@ -315,6 +316,11 @@ func (g *Gateway) Counts() Counts {
 	c.RequestsMax = g.cfg.PendingMax + c.ConsumersMax*g.cfg.RanksMax + 2
 	for _, p := range g.producers {
 		c.Agents += len(p.agents)
+		for _, t := range p.agents {
+			if t.destroying {
+				c.EndingAgents++
+			}
+		}
 		for _, r := range p.ranks {
 			if r.helloRequest.corr != 0 {
 				c.Hellos++

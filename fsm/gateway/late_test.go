@@ -92,6 +92,7 @@ func TestForgedNameRemovesNoEngine(t *testing.T) {
 		}
 		return n
 	}
+	metadata := "one" // what the side channel of the engine says
 	register := func(agent, request string) {
 		m := protocol.PushRegistration{
 			RequestID: []byte(request), EngineID: []byte("D"), Host: []byte("D"), Port: 2, TPSize: 1, Blocks: [][]uint64{{1}},
@@ -102,7 +103,7 @@ func TestForgedNameRemovesNoEngine(t *testing.T) {
 			x := out
 			out = Effects{}
 			for _, q := range x.Queries {
-				g.OnQueryReply(1, q.QueryID, metadataOf("D", "one"), effects.OK, &out)
+				g.OnQueryReply(1, q.QueryID, metadataOf("D", metadata), effects.OK, &out)
 			}
 			for _, a := range x.MakeWriters {
 				g.OnAgentMade(1, a, 0, effects.OK, &out)
@@ -119,5 +120,30 @@ func TestForgedNameRemovesNoEngine(t *testing.T) {
 	register("forged", "r2")
 	if first.leaving || known() != 1 || len(out.DestroyAgents) != 1 || len(out.Reports) != 1 {
 		t.Errorf("leaving %v, %d known, agents %v destroyed, reports %v", first.leaving, known(), out.DestroyAgents, out.Reports)
+	}
+
+	metadata = "two" // Now the engine restarts.
+	register("two", "r3")
+	if !first.leaving || known() != 1 {
+		t.Errorf("the engine has restarted: the former one leaves: %v, %d known", first.leaving, known())
+	}
+}
+
+// An engine restarts while its agent is being made. The driver knows the agent only when it is made, and is then asked to
+// destroy it.
+func TestAgentThatEndsBeforeItIsMade(t *testing.T) {
+	s := &script{t: t, g: New(testConfig(t))}
+	s.g.HandleOpen(&effects.Open{Corr: 1, Addr: place.Addr()}, &s.out)
+	s.conn, s.corr = s.out.Events[0].(*effects.Opened).Conn, 1
+	s.hello("one")
+	first := s.out.MakeAgents[0]
+	s.hello("two")
+	if len(s.out.DestroyAgents) > 0 {
+		t.Errorf("agents %v are destroyed, and are not made", s.out.DestroyAgents)
+	}
+	s.out.Reset()
+	s.g.OnAgentMade(1, first, 7, effects.OK, &s.out)
+	if len(s.out.DestroyAgents) != 1 || s.out.DestroyAgents[0] != first {
+		t.Errorf("agents %v are destroyed, want %d", s.out.DestroyAgents, first)
 	}
 }

@@ -370,6 +370,7 @@ func (h *host) VisitTables(visit func(name string, n, most int)) {
 	visit("requests of the gateway", c.Requests, c.RequestsMax)
 	visit("registrations at producers", c.OpenRegistrations, c.RegistrationsMax)
 	visit("registrations of consumers", c.PendingRegistrations, c.PendingMax)
+	visit("agents that end", c.EndingAgents, c.AgentsMax)
 	visit("agents that the gateway does not know", h.countAgents()-c.Agents, agentsUnknownMax)
 }
 
