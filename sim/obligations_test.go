@@ -1,58 +1,28 @@
 package sim_test
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v4"
-
+	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/directory"
 	"github.com/kvferry/kvferry/sim/systems/gateway"
 	"github.com/kvferry/kvferry/sim/systems/p2p"
 )
 
-// An obligation says which judges of the simulator look at a configured field: entries of sim/obligations.yaml.
-type obligation struct {
-	Field   string     `yaml:"field"` // folder, type and name
-	Kind    string     `yaml:"kind"`
-	Drawn   string     `yaml:"drawn"` // where the simulator varies it, or "fixed"
-	Judges  []judgment `yaml:"judges,omitempty"`
-	Missing string     `yaml:"missing,omitempty"` // what no judge looks at
-	None    string     `yaml:"none,omitempty"`    // why no judge is possible
-}
-
-// A judgment is a check that depends on the value of the field.
-type judgment struct {
-	Side  string `yaml:"side"`  // not before, not after, at most, at least, as stated
-	Check string `yaml:"check"` // the name of a check, or the system and the name of an oracle
-	How   string `yaml:"how"`
-}
-
 // Every configured time, limit, quota and share of a machine has an entry in sim/obligations.yaml, which names its judges
 // or says what is missing. A field that is added needs an entry.
 func TestObligations(t *testing.T) {
-	text, err := os.ReadFile("obligations.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []obligation
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&all); err != nil {
-		t.Fatal(err)
-	}
 	known := knownJudges()
 	stated := map[string]bool{}
-	for _, o := range all {
+	for _, o := range sim.Obligations() {
 		if stated[o.Field] {
 			t.Errorf("%s has two entries", o.Field)
 		}
@@ -80,21 +50,9 @@ func TestObligations(t *testing.T) {
 	}
 }
 
-// otherJudges are the judges that have no check; the head of sim/obligations.yaml says what they are.
-//
-//kvferry:table
-var otherJudges = []string{
-	"L1 FailOverdue", "L1 outcomes by their deadline", "L1 outcomes of commands", "L2 idle machines", "L5 transfers after all faults",
-	"L6 drains", "L8 replies to vanilla senders", "S1 contents of gets", "S10 replies to vanilla senders",
-	"S22 replies to vanilla senders", "TestSlowLayersArrive", "contract", "contract: window of a connection", "panic", "tables",
-}
-
 // knownJudges returns the names of all checks, and of the oracles of systems that have no checks.
 func knownJudges() map[string]bool {
-	known := map[string]bool{}
-	for _, name := range otherJudges {
-		known[name] = true
-	}
+	known := map[string]bool{sim.EveryStep: true}
 	for _, c := range oracle.Checks() {
 		known[c.String()] = true
 	}

@@ -2,10 +2,8 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -77,11 +75,11 @@ func (j oracleWorld) SystemRun() any { return j.world.System }
 
 // CountCheck counts in the coverage that a check judged or was void.
 func (j oracleWorld) CountCheck(c oracle.Check, void bool) {
-	at := pd.PointJudged
 	if void {
-		at = pd.PointVoid
+		c.CountVoid(&j.world.Result.Coverage)
+		return
 	}
-	j.world.Result.Coverage.Hit(at + coverage.Point(c))
+	c.CountJudged(&j.world.Result.Coverage)
 }
 
 // TrueTime returns the true time at which a node's clock shows an instant.
@@ -107,11 +105,17 @@ type keepsAtRest interface {
 	VisitKeptTables(visit func(name string, n, most int))
 }
 
+var (
+	checkTableLimits = oracle.NewCheck("S17", "tables of other machines, within their limits")
+	checkTablesRest  = oracle.NewCheck("S17", "tables of other machines, at rest")
+)
+
 // tableOracles judge whether the tables of users' machines stay within their bounds and are empty at rest (S17).
 var tableOracles = []oracle.Oracle{oracle.New("tables", oracle.Promise("S17"), func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, c *oracle.Call, _ oracle.StepEnded) {
 		w := c.SystemRun().(*trial)
 		if n := w.Nodes[c.Node()]; n.Custom {
+			w.CountJudged(checkTableLimits)
 			w.checkTables(n)
 		}
 	})
@@ -121,9 +125,10 @@ var tableOracles = []oracle.Oracle{oracle.New("tables", oracle.Promise("S17"), f
 		if !ok || !e.Node.Custom {
 			return
 		}
+		w.CountJudged(checkTablesRest)
 		t.VisitTables(func(name string, k, _ int) {
 			if k > 0 {
-				w.Fail("S17", "node %d has %d entries left in its table %s %s", e.Node.AsSubject(), k,
+				w.FailCheck(checkTablesRest, "node %d has %d entries left in its table %s %s", e.Node.AsSubject(), k,
 					oracle.Leftover{Node: e.Node.ID, Name: name}, e.When)
 			}
 		})
@@ -135,7 +140,7 @@ var tableOracles = []oracle.Oracle{oracle.New("tables", oracle.Promise("S17"), f
 func (w *trial) checkTables(n *world.Node) {
 	check := func(name string, k, most int) {
 		if k > most {
-			w.Fail("S17", "node %d has %d entries in its table %s, whose limit is %d", n.AsSubject(), k, name, most)
+			w.FailCheck(checkTableLimits, "node %d has %d entries in its table %s, whose limit is %d", n.AsSubject(), k, name, most)
 		}
 	}
 	if t, ok := n.Machine.(tableVisitor); ok {

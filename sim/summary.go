@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Summary is the result of a campaign. The summary depends only on which seeds were run, not on the number of workers
@@ -28,7 +29,12 @@ type Summary struct {
 	Faults     map[string]uint64 `json:"faults"`
 	Coverage   Coverage          `json:"coverage"`
 	Properties map[string]uint64 `json:"failures_by_property"`
-	First      *Failure          `json:"first_failure,omitempty"` // of the lowest seed that failed
+
+	// Judgements counts the judgements of the checks by profile, because a check that judges in one profile may be void in
+	// another.
+	Judgements map[string]*oracle.Judgements `json:"judgements"`
+
+	First *Failure `json:"first_failure,omitempty"` // of the lowest seed that failed
 }
 
 // LogHash is a sum of hashes of event logs. In JSON the sum is hexadecimal text, because some JSON readers do not keep
@@ -49,7 +55,8 @@ func newSummary(profile string) Summary {
 	if profile == "" {
 		profile = expand.DefaultProfile
 	}
-	return Summary{Profile: profile, Faults: map[string]uint64{}, Properties: map[string]uint64{}}
+	return Summary{Profile: profile, Faults: map[string]uint64{}, Properties: map[string]uint64{},
+		Judgements: map[string]*oracle.Judgements{}}
 }
 
 // addResult adds the result of a run.
@@ -66,6 +73,7 @@ func (s *Summary) addResult(r *Result) {
 	s.Hash += LogHash(draw.Mix(r.Seed, r.Hash))
 	mergeCounts(s.Faults, r.Faults)
 	s.Coverage.Merge(&r.Coverage)
+	s.judgementsIn(r.Profile).AddRun(&r.Coverage)
 	if r.Failure != nil {
 		s.Failed++
 		s.Properties[r.Failure.Property]++
@@ -97,7 +105,23 @@ func (s *Summary) Merge(o *Summary) {
 	mergeCounts(s.Faults, o.Faults)
 	mergeCounts(s.Properties, o.Properties)
 	s.Coverage.Merge(&o.Coverage)
+	for profile, j := range o.Judgements {
+		s.judgementsIn(profile).Merge(j)
+	}
 	s.keepFirst(o.First)
+}
+
+// judgementsIn returns the judgements in a profile.
+func (s *Summary) judgementsIn(profile string) *oracle.Judgements {
+	if s.Judgements == nil {
+		s.Judgements = map[string]*oracle.Judgements{} // The summary was read from JSON that has none.
+	}
+	j := s.Judgements[profile]
+	if j == nil {
+		j = &oracle.Judgements{}
+		s.Judgements[profile] = j
+	}
+	return j
 }
 
 func mergeCounts[K comparable](to, from map[K]uint64) {

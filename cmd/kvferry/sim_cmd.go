@@ -23,7 +23,8 @@ A seed determines the whole run: the topology, the sizes, the timeouts, and the 
 their times. After each step, the simulator checks the promises of docs/safety.md. A seed
 that breaks a promise breaks it every time.`,
 	}
-	cmd.AddCommand(newSimRunCommand(), newSimReplayCommand(), newSimMergeCommand(), newSimExploreCommand())
+	cmd.AddCommand(newSimRunCommand(), newSimReplayCommand(), newSimMergeCommand(), newSimExploreCommand(),
+		newSimObligationsCommand())
 	return cmd
 }
 

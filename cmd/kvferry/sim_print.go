@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/kvferry/kvferry/sim"
 )
 
 // sections lists the kinds of counts of a campaign, in the order in which they are printed.
@@ -55,6 +57,7 @@ func printCampaign(w io.Writer, r *campaignReport, withCounts bool) error {
 	if unmet := r.MissedConjunctions(); len(unmet) > 0 {
 		fmt.Fprintf(&b, "%-10s%v\n", "never met", unmet)
 	}
+	printVoidObligations(&b, r, withCounts)
 	if r.previous != nil {
 		printDifferences(&b, r.previous, r)
 	}
@@ -72,6 +75,25 @@ func printCampaign(w io.Writer, r *campaignReport, withCounts bool) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// printVoidObligations prints which settings no check has looked at in a campaign of all profiles. A campaign of one
+// profile leaves many void, because the profile lacks most kinds of machines.
+func printVoidObligations(b *strings.Builder, r *campaignReport, complete bool) {
+	void := r.VoidObligations()
+	if r.Profile != sim.MixedProfile || len(void) == 0 {
+		return
+	}
+	const listedMax = 10
+	if !complete && len(void) > listedMax {
+		printList(b, "void", []string{fmt.Sprintf("%d sides of settings, which nothing judged", len(void))})
+		return
+	}
+	var entries []string
+	for _, v := range void {
+		entries = append(entries, fmt.Sprintf("%s (%s)", v.Field, v.Side))
+	}
+	printList(b, "void", entries)
 }
 
 // printSteps prints the number of events that the state machines received, by situation.

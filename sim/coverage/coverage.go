@@ -66,6 +66,9 @@ func (c Coverage) Recycle() Coverage {
 	return c
 }
 
+// Count returns how often a path was taken.
+func (c *Coverage) Count(p Point) uint64 { return c.counts[p] }
+
 // Hit counts a path.
 func (c *Coverage) Hit(p Point) { c.counts[p]++ }
 

@@ -233,6 +233,8 @@ func (c *Conn) notifyServer(w *World, always bool) {
 	}
 }
 
+var checkWindow = oracle.NewCheck("contract", "window of a connection")
+
 // sendRequest carries out an [effects.Send].
 func (n *Node) sendRequest(w *World, e *effects.Send) {
 	c := w.ConnOf(uint64(e.Conn))
@@ -240,8 +242,9 @@ func (n *Node) sendRequest(w *World, e *effects.Send) {
 		w.Fail("contract", "node %d sends on connection %d, which it does not have", n.AsSubject(), oracle.Conn(e.Conn))
 		return
 	}
+	w.CountJudged(checkWindow)
 	if waits := c.PendingCount(); waits >= c.Window {
-		w.Fail("contract", "node %d sends on connection %d while %d of %d requests are in flight on it: "+
+		w.FailCheck(checkWindow, "node %d sends on connection %d while %d of %d requests are in flight on it: "+
 			"wait for Replied or Unanswered, close it and open another, or open it with a larger Window",
 			n.AsSubject(), oracle.Conn(e.Conn), waits, c.Window)
 		return

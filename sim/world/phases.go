@@ -112,6 +112,18 @@ func (w *World) Fail(property, format string, args ...any) {
 	w.FailAs(property, oracle.Promise(property), format, args...)
 }
 
+// CountJudged counts that the checks have judged. If a promise is broken, the caller also calls FailCheck.
+func (w *World) CountJudged(checks ...oracle.Check) {
+	for _, c := range checks {
+		c.CountJudged(&w.Result.Coverage)
+	}
+}
+
+// FailCheck ends the run because the property of the check is broken.
+func (w *World) FailCheck(c oracle.Check, format string, args ...any) {
+	w.Fail(c.Property(), format, args...)
+}
+
 // FailAs is like Fail, with a promise that docs/safety.md need not state.
 func (w *World) FailAs(property, promise, format string, args ...any) {
 	if w.Failure != nil {

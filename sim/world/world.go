@@ -92,6 +92,10 @@ type eventScript interface {
 // busy without time passing.
 const perInstantMax = 200_000
 
+// stepsMax is the maximum number of steps of a run. The largest runs take some hundred thousand. Nodes that exceed the
+// maximum keep each other busy, for example with a message that each reply sends again.
+const stepsMax = 2_000_000
+
 // busyStepsMax is the maximum number of consecutive steps of a node after which its deadline is immediate. A machine
 // divides large work into steps, but the work must end. Time may pass between these steps, so perInstantMax does not
 // detect this case.
@@ -157,6 +161,10 @@ func (w *World) RunUntil(end int64, done func() bool) {
 		}
 		if w.instantCount++; w.instantCount > perInstantMax {
 			w.Fail("L1", "the world never becomes idle: time does not advance")
+			return
+		}
+		if w.Result.Steps > stepsMax {
+			w.Fail("L1", "the run takes more than %d steps: its nodes keep each other busy without an end", stepsMax)
 			return
 		}
 		w.Now = at
@@ -313,6 +321,8 @@ func (n *Node) stepMachine(w *World, k Kind, ev effects.Event) {
 // additional tick.
 const idleEvery = 4
 
+var checkIdleMachine = oracle.NewCheck("L2", "idle machines")
+
 // checkIdle ticks n's machine once more at the same instant. An unnecessary tick is always allowed, and a machine
 // without immediate work must do nothing in it. This verifies that no work that is possible now waits for an unrelated
 // event (L2).
@@ -320,10 +330,11 @@ func checkIdle(w *World, n *Node) {
 	if n.Busy || n.Custom || draw.IsFixed(w.Seed) || w.Result.Steps%idleEvery != 0 || w.Failure != nil {
 		return
 	}
+	w.CountJudged(checkIdleMachine)
 	out := &n.Out
 	n.Machine.Step(w.ReadClock(n), &n.events.tick, out)
 	if out.Len() > 0 {
-		w.Fail("L2", "node %d reports no work before its next deadline, but then emits %d effects at once, "+
+		w.FailCheck(checkIdleMachine, "node %d reports no work before its next deadline, but then emits %d effects at once, "+
 			"the first of them %s", n.AsSubject(), out.Len(), effects.KindOf(out.At(0)))
 	}
 	out.Reset()

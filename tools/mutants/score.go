@@ -72,13 +72,8 @@ func (h *hunter) tryCampaign(ctx context.Context, m *table.Mutant, campaign time
 	if err := h.buildCurrent(ctx, seekFolder); err != nil {
 		return "", "", err
 	}
-	end := time.Now().Add(campaign)
 	for first := 0; ; {
-		left := time.Until(end).Round(time.Millisecond)
-		if left <= 0 {
-			return byNothing, "", nil
-		}
-		args := []string{"-time", left.String(), mixedProfile, fmt.Sprint(first), "1000000000"}
+		args := []string{"-time", campaign.String(), mixedProfile, fmt.Sprint(first), "1000000000"}
 		report, code, err := h.runOnOneCore(ctx, h.current.binary, args)
 		switch {
 		case err != nil:
@@ -87,6 +82,8 @@ func (h *hunter) tryCampaign(ctx context.Context, m *table.Mutant, campaign time
 			return byNothing, "", nil
 		case code == 2:
 			return byCampaign, "the simulator crashed: " + firstLine(string(report)), nil
+		case code == killed:
+			return byNothing, "the campaign did not end within " + h.timeout.String(), nil
 		case code != 1:
 			return "", "", fmt.Errorf("the campaign failed with exit code %d:\n%s", code, outputTail(report))
 		}
@@ -102,6 +99,9 @@ func (h *hunter) tryCampaign(ctx context.Context, m *table.Mutant, campaign time
 		first = seed + 1
 	}
 }
+
+// killed is the exit code of a process that a signal ended, as the limit of its time does.
+const killed = -1
 
 // runOnOneCore runs a binary with one thread for its goroutines.
 func (h *hunter) runOnOneCore(ctx context.Context, binary string, args []string) ([]byte, int, error) {

@@ -106,6 +106,11 @@ func (c *Command) handleReceipt(w *Cluster, n *world.Node, t effects.Ticket) eff
 	return c.Body
 }
 
+var (
+	checkDeadline  = oracle.NewCheck("L1", "outcomes by their deadline")
+	checkTimeLimit = oracle.NewCheck("L1", "outcomes that only the time limit explains")
+)
+
 // HandleDeliver delivers the outcome of a command to the engine, and checks the outcome.
 func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 	c := w.CommandOf(n, e.Ticket)
@@ -122,15 +127,19 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 	}
 	c.Finished, c.Code, c.HoldsMemory, c.FinishedAt = true, e.Code, e.Held, w.Now
 	countOutcome(&w.Result, c.Kind, e.Code)
+	w.CountJudged(checkDeadline)
 	if late := w.Now - c.DueAt - (n.FrozenTime - c.frozenAtStart); late > 0 {
-		w.Fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace",
+		w.FailCheck(checkDeadline, "node %d delivers ticket %d (%s) %d ns after its deadline and grace",
 			n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, late)
 		return
 	}
-	if early := c.Timeout - w.ReadClock(n).Sub(c.receivedClock); early > 0 && c.endsByTimeAlone(e.Code) {
-		w.Fail("L1", "node %d ends ticket %d (%s) as %s %d ns before its time limit", n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind,
-			e.Code, early)
-		return
+	if c.endsByTimeAlone(e.Code) {
+		w.CountJudged(checkTimeLimit)
+		if early := c.Timeout - w.ReadClock(n).Sub(c.receivedClock); early > 0 {
+			w.FailCheck(checkTimeLimit, "node %d ends ticket %d (%s) as %s %d ns before its time limit", n.AsSubject(),
+				oracle.Ticket(e.Ticket), c.Kind, e.Code, early)
+			return
+		}
 	}
 	OnCommandOutcome.Report(&w.Panel, n.ID, CommandOutcome{n, e, c})
 	if c.Device.Corr != 0 && !e.Held {

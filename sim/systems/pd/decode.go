@@ -100,16 +100,19 @@ func (j *Job) abandonOtherRequests(w *Cluster, n *world.Node) {
 	}
 }
 
+var checkGetHits = oracle.NewCheck("S1", "contents of gets")
+
 // handleGetOutcome handles the outcome of a Get. The engine reads the pages at once, and again before the release: the
 // content of pinned pages must not change.
 func (c *Command) handleGetOutcome(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
+	w.CountJudged(checkGetHits)
 	if j.KeysIn(e.Hits) != len(e.Pages) || len(e.Pages) > len(j.Keys) {
-		w.Fail("S1", "node %d gets %d pages and %d hits for %d keys", n.AsSubject(), len(e.Pages), e.Hits, len(j.Keys))
+		w.FailCheck(checkGetHits, "node %d gets %d pages and %d hits for %d keys", n.AsSubject(), len(e.Pages), e.Hits, len(j.Keys))
 		return
 	}
 	if (e.Code == effects.OK) != (len(e.Pages) == len(j.Keys)) {
-		w.Fail("S1", "node %d gets %d of %d chunks with code %s", n.AsSubject(), len(e.Pages), len(j.Keys), e.Code)
+		w.FailCheck(checkGetHits, "node %d gets %d of %d chunks with code %s", n.AsSubject(), len(e.Pages), len(j.Keys), e.Code)
 		return
 	}
 	OnGetOutcome.Report(&w.Panel, n.ID, GetOutcome{n, e, c})

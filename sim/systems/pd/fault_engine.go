@@ -150,6 +150,8 @@ func findEndedRequest(w *Cluster, n *world.Node) *Job {
 	return nil
 }
 
+var checkConflictCode = oracle.NewCheck("L1", "outcomes of commands that conflict with others")
+
 // checkConflict checks the outcome of a contradicting command.
 func (c *Command) checkConflict(w *Cluster, n *world.Node, e *effects.Deliver) {
 	wantCode := effects.Invalid
@@ -194,8 +196,12 @@ func (c *Command) checkConflict(w *Cluster, n *world.Node, e *effects.Deliver) {
 	if e.Code == effects.TooLarge && n.OffersChunks {
 		return // The machine checks the size first.
 	}
-	if e.Code != wantCode && !n.Draining {
-		w.Fail("L1", "node %d ends ticket %d, which conflicts with another command, as %s instead of %s",
+	if n.Draining {
+		return
+	}
+	w.CountJudged(checkConflictCode)
+	if e.Code != wantCode {
+		w.FailCheck(checkConflictCode, "node %d ends ticket %d, which conflicts with another command, as %s instead of %s",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code, wantCode)
 	}
 }
@@ -270,25 +276,30 @@ func giveQueuedConflict(w *Cluster, n *world.Node, d world.Delivery) {
 	}
 }
 
+var checkDrainEnd = oracle.NewCheck("L6", "drains")
+
 // checkDrain checks the end of a drain. After a drain that ended with OK, nothing may remain in the machine. A drain
 // may end as expired only after its whole timeout; the engine may then drain again with a longer timeout.
 func (c *Command) checkDrain(w *Cluster, n *world.Node, e *effects.Deliver) {
 	switch {
 	case e.Code == effects.Invalid:
 		return // The node already drains.
+	}
+	w.CountJudged(checkDrainEnd)
+	switch {
 	case w.Healed && e.Code != effects.OK:
-		w.Fail("L6", "node %d drains without any fault: %s with %d left", n.AsSubject(), e.Code, e.Left)
+		w.FailCheck(checkDrainEnd, "node %d drains without any fault: %s with %d left", n.AsSubject(), e.Code, e.Left)
 		return
 	case e.Code != effects.OK && e.Code != effects.Expired:
-		w.Fail("L6", "node %d ends its drain with %s", n.AsSubject(), e.Code)
+		w.FailCheck(checkDrainEnd, "node %d ends its drain with %s", n.AsSubject(), e.Code)
 		return
 	case w.Healed && n.ReadingAt(w.Now)-n.ReadingAt(c.receiptTime(n)) >= effects.Time(c.Timeout):
-		w.Fail("L6", "node %d drains in a run without faults, and needs the whole timeout", n.AsSubject())
+		w.FailCheck(checkDrainEnd, "node %d drains in a run without faults, and needs the whole timeout", n.AsSubject())
 		return
 	case e.Code == effects.OK:
 		world.OnNodeAtRest.Report(&w.Panel, n.ID, world.NodeAtRest{Node: n, When: "after it drained"})
 	case n.ReadingAt(w.Now)-n.ReadingAt(c.receiptTime(n)) < effects.Time(c.Timeout):
-		w.Fail("L6", "node %d ends the drain of ticket %d as expired before the timeout is over",
+		w.FailCheck(checkDrainEnd, "node %d ends the drain of ticket %d as expired before the timeout is over",
 			n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	}

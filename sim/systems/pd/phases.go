@@ -22,16 +22,22 @@ func (w *Cluster) LongestDeadline() effects.Duration {
 	return 12*all/10 + w.Conditions.FaultsEnd + 6*effects.Second
 }
 
+var (
+	checkOverdue = oracle.NewCheck("L1", "commands that are left when faults have ended")
+	checkProbes  = oracle.NewCheck("L5", "transfers after all faults")
+)
+
 // FailOverdue fails the run if a command should have ended, or should have returned its memory, by now.
 func (w *Cluster) FailOverdue() {
+	w.CountJudged(checkOverdue)
 	for i := range w.Commands {
 		c := &w.Commands[i]
 		switch {
 		case !c.Finished && c.DueAt != 0 && c.DueAt < w.Now:
-			w.Fail("L1", "node %d never delivers ticket %d (%s)", oracle.Node(c.Node), oracle.Ticket(i+1), c.Kind)
+			w.FailCheck(checkOverdue, "node %d never delivers ticket %d (%s)", oracle.Node(c.Node), oracle.Ticket(i+1), c.Kind)
 			return
 		case c.HoldsMemory && c.DueAt+int64(w.LongestDeadline()) < w.Now:
-			w.Fail("L1", "node %d never returns the memory of ticket %d", oracle.Node(c.Node), oracle.Ticket(i+1))
+			w.FailCheck(checkOverdue, "node %d never returns the memory of ticket %d", oracle.Node(c.Node), oracle.Ticket(i+1))
 			return
 		}
 	}
@@ -39,6 +45,7 @@ func (w *Cluster) FailOverdue() {
 
 // ProbeTransfers checks that after all faults have ended a transfer from every sender to every receiver succeeds (L5).
 func (w *Cluster) ProbeTransfers() {
+	w.CountJudged(checkProbes)
 	if w.Flows.ExclusivePart() != nil {
 		probeExclusive(w)
 		return
@@ -69,7 +76,7 @@ func (w *Cluster) ProbeTransfers() {
 				}
 			}
 			if !ok && w.Failure == nil && !w.isTooSlow(w.Nodes[s], w.Nodes[r]) {
-				w.Fail("L5", "after all faults ended, no transfer from node %d to node %d succeeds, last request %s",
+				w.FailCheck(checkProbes, "after all faults ended, no transfer from node %d to node %d succeeds, last request %s",
 					oracle.Node(s), oracle.Node(r), oracle.Request(w.Jobs[len(w.Jobs)-1].Name))
 			}
 			if ok && w.Failure == nil {
@@ -119,7 +126,7 @@ func probeExclusive(w *Cluster) {
 			return
 		}
 	}
-	w.Fail("L5", "after all faults ended, no request to node %d succeeds, last %s", oracle.Node(0),
+	w.FailCheck(checkProbes, "after all faults ended, no request to node %d succeeds, last %s", oracle.Node(0),
 		oracle.Request(w.Jobs[len(w.Jobs)-1].Name))
 }
 

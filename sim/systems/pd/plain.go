@@ -91,6 +91,12 @@ func (s *plainSender) sendReply(w *Cluster, j *Job, r *world.Request, body []byt
 			Body: w.CopyBody(body)})
 }
 
+var (
+	checkPlainReady  = oracle.NewCheck("L8", "replies to vanilla senders")
+	checkPlainReply  = oracle.NewCheck("S10", "replies to vanilla senders")
+	checkPlainLayout = oracle.NewCheck("S22", "replies to vanilla senders")
+)
+
 // handleReply handles a reply that has arrived, and continues with the next step.
 func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 	body := append([]byte(nil), d.Body...)
@@ -98,10 +104,11 @@ func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 	var ready protocol.HixlReadyResponse
 	switch s.stage {
 	case plainHello:
+		w.CountJudged(checkPlainReady, checkPlainLayout)
 		var m protocol.HixlInitResponse
 		if m.Decode(body, &WireLimits) != nil {
 			if ready.Decode(body, &WireLimits) != nil || ready.OK || w.Conditions.Leased {
-				w.Fail("L8", "node %d replies to the handshake of a vanilla sender with a message that the sender cannot decode",
+				w.FailCheck(checkPlainReady, "node %d replies to the handshake of a vanilla sender with a message that the sender cannot decode",
 					oracle.Node(j.Receiver))
 			}
 			// No plane of ours can serve the sender. Some senders request pages nevertheless.
@@ -110,7 +117,7 @@ func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 			return
 		}
 		if m.HasExt || !w.Conditions.Leased {
-			w.Fail("S22",
+			w.FailCheck(checkPlainLayout,
 				"node %d completes a handshake with a vanilla sender although only fenced planes are open, or uses our extensions",
 				oracle.Node(j.Receiver))
 			return
@@ -119,7 +126,7 @@ func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 		s.sendMessage(w, j, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainReady:
 		if ready.Decode(body, &WireLimits) != nil || !ready.OK {
-			w.Fail("L8", "node %d is not ready for a vanilla sender after a completed handshake", oracle.Node(j.Receiver))
+			w.FailCheck(checkPlainReady, "node %d is not ready for a vanilla sender after a completed handshake", oracle.Node(j.Receiver))
 			return
 		}
 		s.stage = plainList
@@ -176,6 +183,7 @@ func (s *plainSender) requestPages(w *Cluster, j *Job) {
 
 // handleAllocReply decodes the reply to a page request as LMCache does, and writes the pages.
 func (s *plainSender) handleAllocReply(w *Cluster, j *Job, id effects.GrantID, body []byte) {
+	w.CountJudged(checkPlainReply)
 	b := &j.Batches[s.batch]
 	var m protocol.AllocResponse
 	n := b.To - b.From
@@ -185,12 +193,12 @@ func (s *plainSender) handleAllocReply(w *Cluster, j *Job, id effects.GrantID, b
 	}
 	switch err := m.Decode(body, &WireLimits); {
 	case err != nil || m.HasExt:
-		w.Fail("S10", "node %d replies to a vanilla sender with a message that the sender cannot decode: %v", oracle.Node(j.Receiver), err)
+		w.FailCheck(checkPlainReply, "node %d replies to a vanilla sender with a message that the sender cannot decode: %v", oracle.Node(j.Receiver), err)
 		return
 	case m.AllocFailed || len(m.RemoteIndexes)+len(m.AlreadySent) == 0:
 		return // The sender gives up, as LMCache does.
 	case len(m.RemoteIndexes)+len(m.AlreadySent) != n:
-		w.Fail("S10", "node %d replies to a vanilla sender with %d pages for %d keys",
+		w.FailCheck(checkPlainReply, "node %d replies to a vanilla sender with %d pages for %d keys",
 			oracle.Node(j.Receiver), len(m.RemoteIndexes)+len(m.AlreadySent), n)
 		return
 	}

@@ -29,8 +29,11 @@ func (s *plainSender) offerBatch(w *Cluster, j *Job, b *Batch) {
 	s.sendMessage(w, j, effects.ChannelAlloc, m.Append(nil))
 }
 
+var checkPlainOffer = oracle.NewCheck("S1", "offers of vanilla senders, which are refused")
+
 // handleOfferReply decodes the reply to an offer as LMCache does. Any reply but a refusal fails the run.
 func (s *plainSender) handleOfferReply(w *Cluster, j *Job, body []byte) {
+	w.CountJudged(checkPlainReply, checkPlainOffer)
 	m := &w.decodeBuffers.ack
 	if len(body) == 0 {
 		s.stage = plainFailed
@@ -38,10 +41,10 @@ func (s *plainSender) handleOfferReply(w *Cluster, j *Job, body []byte) {
 	}
 	switch err := m.Decode(body, &WireLimits); {
 	case err != nil || m.HasExt:
-		w.Fail("S10", "node %d replies to the offer of a vanilla sender with a message that the sender cannot decode: %v",
+		w.FailCheck(checkPlainReply, "node %d replies to the offer of a vanilla sender with a message that the sender cannot decode: %v",
 			oracle.Node(j.Receiver), err)
 	case !m.AllocFailed:
-		w.Fail("S1", "node %d accepts the offer of a vanilla sender, which has no incarnation and no lease", oracle.Node(j.Receiver))
+		w.FailCheck(checkPlainOffer, "node %d accepts the offer of a vanilla sender, which has no incarnation and no lease", oracle.Node(j.Receiver))
 	}
 	s.stage = plainDone // The sender gives up, as LMCache does.
 }

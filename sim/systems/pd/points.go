@@ -35,9 +35,7 @@ var (
 	pointConjunction = coverage.NewSection(int(conjunctionCount),
 		func(i int) string { return "conjunction " + Conjunction(i).String() })
 	// pointStep counts the situations of a machine by the event that arrives.
-	pointStep   = coverage.NewSection(len(rank.SituationNames())*eventKinds, stepName)
-	PointJudged = coverage.NewSection(oracle.CheckCountMax, func(i int) string { return checkName("judged ", i) })
-	PointVoid   = coverage.NewSection(oracle.CheckCountMax, func(i int) string { return checkName("void ", i) })
+	pointStep = coverage.NewSection(len(rank.SituationNames())*eventKinds, stepName)
 	// counts the messages that foreign encoders write
 	pointForeign = coverage.NewSection(int(authorKinds)*tagsMax, func(i int) string {
 		if t := protocol.Tag(i % tagsMax); t != protocol.TagNone && t.Family() == protocol.FamilyPD {
@@ -64,14 +62,6 @@ var markNames = sync.OnceValue(func() (names [marksMax]string) {
 
 // markName returns the name of mark i, and "" if there is no such mark.
 func markName(i int) string { return markNames()[i] }
-
-// checkName returns the name of check i after the given word, and "" if there is no such check.
-func checkName(word string, i int) string {
-	if all := oracle.Checks(); i < len(all) {
-		return word + all[i].String()
-	}
-	return ""
-}
 
 // situationNames returns the names of the situations of a machine.
 var situationNames = sync.OnceValue(rank.SituationNames)
@@ -107,8 +97,4 @@ func countOutcome(r *world.Result, x plan.CommandKind, c effects.Code) {
 }
 
 // CountJudged counts judgements of a flow's checks that happen outside the events which the flow's oracles receive.
-func CountJudged(w *Cluster, checks ...oracle.Check) {
-	for _, c := range checks {
-		w.Result.Coverage.Hit(PointJudged + coverage.Point(c))
-	}
-}
+func CountJudged(w *Cluster, checks ...oracle.Check) { w.CountJudged(checks...) }

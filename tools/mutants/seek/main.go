@@ -4,7 +4,8 @@
 //
 // usage: seek [-time DURATION] PROFILE FIRST N [PROPERTY...]
 //
-// Seek runs at most N seeds, beginning with FIRST, and starts none after DURATION. Without properties, seek stops at the
+// Seek runs at most N seeds, beginning with FIRST, and starts none after DURATION of CPU time, so that other
+// processes of the machine do not change how many seeds run. Without properties, seek stops at the
 // first seed that breaks any property. The exit code is 0 if no property broke, 1 if a property broke, and 3 if the search
 // failed. (Go ends a program that crashes with 2.)
 package main
@@ -21,6 +22,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/kvferry/kvferry/sim"
@@ -65,9 +67,18 @@ type search struct {
 	profile      string
 	first        uint64
 	n            int
-	time         time.Duration // after which no seed starts; 0 for no limit
+	time         time.Duration // CPU time after which no seed starts; 0 for no limit
 	properties   []string
 	extraOracles []oracle.Oracle // oracles in addition to the oracles of docs/safety.md
+}
+
+// usedTime returns the CPU time that the process has used.
+func usedTime() time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		panic(fmt.Sprintf("BUG: %v", err)) // The arguments are valid.
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func parseArgs(args []string) (s search, err error) {
@@ -96,7 +107,7 @@ func parseArgs(args []string) (s search, err error) {
 func (s search) runSeeds(workers int) (found []*sim.Failure, run int, err error) {
 	failures := map[int]*sim.Failure{}
 	var errs []error
-	end := time.Now().Add(s.time)
+	start := usedTime()
 	var mutex sync.Mutex
 	broke := map[string]bool{}
 	isOver := func() bool {
@@ -108,7 +119,7 @@ func (s search) runSeeds(workers int) (found []*sim.Failure, run int, err error)
 		wait.Go(func() {
 			for {
 				mutex.Lock()
-				done := isOver() || s.time > 0 && time.Now().After(end)
+				done := isOver() || s.time > 0 && usedTime()-start > s.time
 				mutex.Unlock()
 				if done {
 					return

@@ -16,7 +16,6 @@
 package ledger
 
 import (
-	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -207,14 +206,12 @@ func (j *oracleBase) isRecountStep(n *world.Node) bool {
 // countJudged records in the run's coverage that each of the checks had something to judge. The check then either holds
 // or calls fail.
 func (j *oracleBase) countJudged(checks ...oracle.Check) {
-	for _, c := range checks {
-		j.w.Result.Coverage.Hit(pd.PointJudged + coverage.Point(c))
-	}
+	j.w.CountJudged(checks...)
 }
 
 // countVoid records in the run's coverage that a check could have applied, but has nothing to judge in this case.
 func (j *oracleBase) countVoid(c oracle.Check) {
-	j.w.Result.Coverage.Hit(pd.PointVoid + coverage.Point(c))
+	c.CountVoid(&j.w.Result.Coverage)
 }
 
 // fail ends the run, because the property of check c is broken.
