@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/story"
 	"github.com/kvferry/kvferry/sim/systems"
@@ -209,6 +210,37 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// The story of a failure ends with the whole step that broke the promise. The lines of a step carry the marks that the
+// machine passed, and the lines of outcomes the reason.
+func TestStoryEndsWithTheWholeStep(t *testing.T) {
+	o := Options{Seed: 3, Oracles: []oracle.Oracle{oracle.New("no failures", "", func(l *oracle.Subscriptions[bool]) {
+		oracle.On(l, func(failed *bool, _ *oracle.Call, e *effects.Deliver) { *failed = e.Code != effects.OK && e.Why != nil })
+		oracle.On(l, func(failed *bool, c *oracle.Call, e oracle.StepEnded) {
+			if *failed && len(e.Effects.Marks()) > 0 {
+				c.Fail("a command failed")
+			}
+		})
+	})}}
+	r, err := Run(o)
+	if err != nil || r.Failure == nil {
+		t.Fatalf("error %v, failure %v", err, r.Failure)
+	}
+	f, tr := Explain(r.Failure, o)
+	lastStep := tr.Violation.Steps[len(tr.Violation.Steps)-1]
+	if lastStep != len(tr.Events)-1 {
+		t.Errorf("the story ends with event %d of %d:\n%s", lastStep+1, len(tr.Events), strings.Join(f.Steps, "\n"))
+	}
+	reported, marked := false, false
+	for _, i := range tr.Violation.Steps {
+		reported = reported || strings.HasPrefix(tr.Events[i].Text, "Deliver") && strings.HasSuffix(tr.Events[i].Explanation, ")")
+		marked = marked || len(tr.Events[i].Marks) > 0
+	}
+	if !reported || !marked {
+		t.Errorf("the reason of an outcome is in the story: %v, the marks of a step: %v\n%s", reported, marked,
+			strings.Join(f.Steps, "\n"))
+	}
+}
+
 // The sentence of an oracle tells a trace which subjects the failure concerns: the argument after a noun, such as
 // "page", is a subject of this kind.
 func TestSentencesNameTheirSubjects(t *testing.T) {
@@ -218,7 +250,7 @@ func TestSentencesNameTheirSubjects(t *testing.T) {
 		"connection": "Conn", "key": "Key", "keys": "Key", "request": "Request Message",
 	}
 	verb := regexp.MustCompile(`(?:([a-z-]+) \(?"?)?%[-+# 0]*[0-9]*[a-z]`)
-	without := regexp.MustCompile(`the world never becomes idle|the proxy is notified|^%v`)
+	without := regexp.MustCompile(`the world never becomes idle|the run takes more than|the proxy is notified|^%v`)
 	for _, f := range failCalls(t) {
 		subjects := 0
 		for i, m := range verb.FindAllStringSubmatch(f.format, -1) {

@@ -83,6 +83,9 @@ var pathNames = sync.OnceValue(func() []string {
 	return all
 })
 
+// NameOf returns the name of a path, and "" if the point stands for none.
+func NameOf(p Point) string { return pathNames()[p] }
+
 // PathNames returns the names of all paths, including paths that cannot be taken.
 func PathNames() []string {
 	return slices.DeleteFunc(slices.Clone(pathNames()), func(name string) bool { return name == "" })

@@ -49,7 +49,7 @@ const rows = trace.pages.map(p => ({page: p, spans: p.spans.map(s => add('page',
   title: `${trace.refs[p.ref]}: ${s.state}`, label: (s.refs || []).map(i => trace.refs[i].replace(/^n\d+ /, '')).join(', ') || s.state,
   lines: () => [states.find(x => x.Name === s.state).Meaning, `from ${seconds(s.from)} for ${span(until(s.to) - s.from)}`]}))}));
 trace.events.forEach((e, i) => add(e.group === 'fault' || e.group === 'phase' ? 'fault' : 'event', {from: e.at, to: e.at, nodes: [e.node], refs: e.refs, data: e, number: i,
-  title: e.words || e.text, lines: () => [`${nodeName(e.node)}, ${seconds(e.at)}`, e.words ? e.text : '', e.cause ? 'caused by: ' + byNumber[i - e.cause].title : '']}));
+  title: e.words || e.text, lines: () => [`${nodeName(e.node)}, ${seconds(e.at)}`, e.words ? e.text : '', e.marks ? 'marks: ' + e.marks.join(', ') : '', e.cause ? 'caused by: ' + byNumber[i - e.cause].title : '']}));
 const byNumber = [];
 for (const item of [...layers.fault, ...layers.event]) byNumber[item.number] = item;
 const find = id => { const [layer, i] = (id || '').split(':'); return layers[layer] && layers[layer][+i]; };

@@ -67,6 +67,15 @@ func (r *Recorder) explainLine(p *pendingLine) string {
 			r.probesStart = r.t.Dropped + p.event
 		}
 		return phaseTexts[min(r.phases, len(phaseTexts))-1]
+	case world.KindOpened:
+		if effects.Code(p.C) == effects.OK {
+			return ""
+		}
+		to := "a peer"
+		if c := r.w.ConnOf(p.B); c != nil && c.Server >= 0 {
+			to = r.describer.NodeLabel(c.Server)
+		}
+		return fmt.Sprintf("%s cannot connect to %s: %s", label, to, effects.Code(p.C))
 	case world.KindTick:
 		return label + " handles a deadline that has passed"
 	case world.KindLinkLost:
@@ -137,8 +146,9 @@ func (r *refTable) grantPhrase(p *pendingLine) string {
 	for _, page := range g.Pages {
 		pages = append(pages, page.Index)
 	}
-	return fmt.Sprintf("%s under grant %d, leased for %.3f s", listNumbers("page", pages), p.A,
-		float64(r.describer.LeaseTime(n))/1e9)
+	lease := r.describer.LeaseTime(n)
+	return fmt.Sprintf("%s under grant %d, leased for %.3f s until %.6f s", listNumbers("page", pages), p.A, float64(lease)/1e9,
+		float64(p.At+int64(lease))/1e9)
 }
 
 // listNumbers lists numbers: "page 3", "pages 3, 4".

@@ -2,6 +2,7 @@ package story
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/trace"
@@ -58,7 +59,8 @@ type (
 type pendingLine struct {
 	world.Entry
 	message *describedMessage
-	event   int // index in t.Events
+	reason  string // the details of a failure, or ""
+	event   int    // index in t.Events
 }
 
 // eventsMax limits the events in a trace. The last events of a run are kept.
@@ -91,6 +93,21 @@ func (r *Recorder) RecordLine(e world.Entry) {
 	r.pending = &pendingLine{Entry: e, event: len(r.t.Events) - 1}
 	if e.Node >= 0 {
 		r.touched[e.Node] = true
+	}
+}
+
+// RecordReason adds the details of a failure to the last line.
+func (r *Recorder) RecordReason(why *effects.Why) {
+	if r.pending != nil {
+		r.pending.reason = why.Facts()
+	}
+}
+
+// RecordMark adds a mark to the event that began the present step of a node.
+func (r *Recorder) RecordMark(node int32, name string) {
+	if i := r.stepStarts[node] - r.t.Dropped; i >= 0 && name != "" {
+		e := &r.t.Events[i]
+		e.Marks = append(e.Marks, strings.TrimPrefix(name, "mark "))
 	}
 }
 
@@ -138,6 +155,9 @@ func (r *Recorder) flushLine() {
 	e := &r.t.Events[p.event]
 	e.Refs = r.refsOf(p)
 	e.Explanation = r.explainLine(p)
+	if e.Explanation != "" && p.reason != "" {
+		e.Explanation += " (" + p.reason + ")"
+	}
 }
 
 // AfterDelivery updates the trace. The simulator calls this method after each delivery.

@@ -51,19 +51,62 @@ func (r *Recorder) RecordViolation(f *world.Failure, args []any) {
 		v.Steps = r.lastSteps(v)
 	}
 	r.addLeakedSteps(v, lost)
+	r.addLastStep(f, v)
 	v.Keys = r.keyTexts(v.Concerns)
 	r.t.Violation = v
 	for _, i := range v.Concerns {
 		f.Concerns = append(f.Concerns, r.t.Refs[i])
 	}
 	for _, i := range v.Steps {
-		e := &r.t.Events[i]
-		line := fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, world.NodeName(int32(e.Node)), e.Text)
-		if e.Explanation != "" {
-			line = fmt.Sprintf("%12.6f s  %-5s  %-44s  %s", float64(e.At)/1e9, world.NodeName(int32(e.Node)), e.Text, e.Explanation)
-		}
-		f.Steps = append(f.Steps, line)
+		f.Steps = append(f.Steps, r.stepLine(&r.t.Events[i]))
 	}
+	f.Events = linesOfNodes(f.Events, v.Nodes)
+}
+
+// stepLine returns the line of an event in the text of a failure.
+func (r *Recorder) stepLine(e *trace.Event) string {
+	line := fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, world.NodeName(int32(e.Node)), e.Text)
+	if e.Explanation != "" {
+		line = fmt.Sprintf("%12.6f s  %-5s  %-44s  %s", float64(e.At)/1e9, world.NodeName(int32(e.Node)), e.Text, e.Explanation)
+	}
+	if len(e.Marks) > 0 {
+		line += " [" + strings.Join(e.Marks, ", ") + "]"
+	}
+	return line
+}
+
+// addLastStep adds to the steps of v the whole step in which the promise broke, if the last line of the journal belongs
+// to a step of that instant: its event, and all effects that the machine returned. Otherwise nothing that a node did broke
+// the promise, but that it did nothing until then.
+func (r *Recorder) addLastStep(f *world.Failure, v *trace.Violation) {
+	last := len(r.t.Events) - 1
+	if last < 0 || r.t.Events[last].At != f.At || r.t.Events[last].Node < 0 {
+		return
+	}
+	first := r.stepStarts[r.t.Events[last].Node] - r.t.Dropped
+	for i := max(first, 0); i <= last; i++ {
+		if e := &r.t.Events[i]; i == first || e.Cause > 0 && i-e.Cause == first {
+			v.Steps = append(v.Steps, i)
+		}
+	}
+	slices.Sort(v.Steps)
+	v.Steps = slices.Compact(v.Steps)
+}
+
+// linesOfNodes returns the lines of the event log that are about the given nodes or about the world. Without nodes, it
+// returns all lines.
+func linesOfNodes(lines []string, nodes []int) []string {
+	if len(nodes) == 0 {
+		return lines
+	}
+	names := []string{world.NodeName(-1)}
+	for _, n := range nodes {
+		names = append(names, world.NodeName(int32(n)))
+	}
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		fields := strings.Fields(line) // time, s, node, and the text
+		return len(fields) > 2 && !slices.Contains(names, fields[2])
+	})
 }
 
 // keyTexts returns the full text of the keys among some references.

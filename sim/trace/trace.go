@@ -62,8 +62,10 @@ type Event struct {
 	Group       Group  `json:"group"`
 	Text        string `json:"text"` // the line of the event log
 	Explanation string `json:"words,omitempty"`
-	Refs        []int  `json:"refs,omitempty"`
-	Cause       int    `json:"cause,omitempty"` // distance, in events, to the earlier event that caused this one; 0 if none
+	// Marks are the rare paths that the machine took in the step that this event began, such as "link/nobody-there".
+	Marks []string `json:"marks,omitempty"`
+	Refs  []int    `json:"refs,omitempty"`
+	Cause int      `json:"cause,omitempty"` // distance, in events, to the earlier event that caused this one; 0 if none
 }
 
 // A Group is the kind of an event. The page filters events by group.

@@ -69,12 +69,14 @@ func (w *World) CarryOut(n *Node, e effects.Effect) {
 		n.scatterChunks(w, e)
 	case *effects.Deliver:
 		note(KindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))
+		w.Journal.addReason(e.Why)
 		w.System.HandleDeliver(n, e)
 	case *effects.Return:
 		note(KindReturn, uint64(e.Ticket), 0, 0)
 		w.System.HandleReturn(n, e)
 	case *effects.Observe:
 		note(KindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
+		w.Journal.addReason(e.Why)
 		if !n.Custom {
 			w.Result.countFact(e.Fact)
 		}

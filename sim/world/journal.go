@@ -201,6 +201,11 @@ type RunObserver interface {
 	RecordLine(e Entry)
 	// RecordBytes receives the message that the last line is about.
 	RecordBytes(b []byte)
+	// RecordReason receives the details of a failure that the last line reports.
+	RecordReason(why *effects.Why)
+	// RecordMark receives the name of a mark: the machine of the node passed it in its present step. The marks of a step come
+	// before the lines of its effects.
+	RecordMark(node int32, name string)
 	// AfterDelivery is called after each delivery.
 	AfterDelivery()
 	// RecordStrike is called when a drawn fault strikes.
@@ -267,6 +272,13 @@ func (j *journal) addBytes(b []byte) uint64 {
 		j.Observer.RecordBytes(all)
 	}
 	return h
+}
+
+// addReason adds the details of a failure, which may be nil, to the last line. They are in no hash.
+func (j *journal) addReason(why *effects.Why) {
+	if j.Observer != nil && why != nil {
+		j.Observer.RecordReason(why)
+	}
 }
 
 // lastLines returns the last lines.

@@ -286,6 +286,11 @@ func (n *Node) stepMachine(w *World, k Kind, ev effects.Event) {
 	n.StepCount++
 	w.Result.Steps++
 	life := n.Incarnation
+	if w.Journal.Observer != nil {
+		for _, m := range out.Marks() {
+			w.Journal.Observer.RecordMark(n.ID, coverage.NameOf(w.System.FirstMarkPoint()+coverage.Point(m)))
+		}
+	}
 	for i := range out.Len() {
 		e := out.At(i)
 		OnEffectEmitted.Report(&w.Panel, n.ID, EffectEmitted{n, e})

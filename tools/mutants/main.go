@@ -55,7 +55,7 @@ func main() {
 	pattern := flag.String("run", ".", "only mutants whose name matches this regular expression")
 	quick := flag.Bool("quick", false, "run only the recorded seed of each defect, and further seeds until the defect is found")
 	campaign := flag.Duration("campaign", 0, "look for each mutant by a campaign of this time on one core, and by tests")
-	overlay := flag.String("overlay", "", "write the files that one mutant changes into this folder, and run no check")
+	overlay := flag.String("overlay", "", "write the files that the mutants change into this folder, and run no check")
 	var o options
 	flag.StringVar(&o.table, "table", filepath.Join("sim", "mutants.yaml"), "the table of the mutants")
 	flag.StringVar(&o.plans, "plans", "sim/testdata/regressions",
@@ -119,12 +119,14 @@ func selectMutants(path, pattern string) ([]table.Mutant, error) {
 	return mutants, nil
 }
 
-// writeOverlay writes the changed files of one mutant, and prints the command that builds with them.
+// writeOverlay writes the files that the mutants change, and prints the command that builds with them. With several
+// mutants, an environment variable chooses one.
 func writeOverlay(folder string, mutants []table.Mutant) error {
-	if len(mutants) > 1 {
-		return fmt.Errorf("-run selects %d mutants; -overlay wants one", len(mutants))
-	}
 	changed, err := mutants[0].Apply(".")
+	numbers := map[string]int{}
+	if len(mutants) > 1 {
+		changed, numbers, err = table.Combine(".", mutants)
+	}
 	if err != nil {
 		return err
 	}
@@ -137,6 +139,9 @@ func writeOverlay(folder string, mutants []table.Mutant) error {
 	}
 	for _, file := range slices.Sorted(maps.Keys(changed)) {
 		fmt.Println("changes", file)
+	}
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		fmt.Printf("%s=%d runs %s\n", table.ActiveVariable, numbers[name], name)
 	}
 	fmt.Printf("build with it: go build -overlay %s ./cmd/kvferry\n", overlay)
 	return nil

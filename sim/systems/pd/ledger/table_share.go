@@ -51,7 +51,11 @@ func (or *tableShareOracle) verifyCounts(n *world.Node, quiet bool) {
 	or.countJudged(checkSharesCounted)
 	counted, actual := pd.SharesOf(n)
 	for i, name := range shareNames {
-		if counted[i] != actual[i] || quiet && actual[i] != 0 {
+		if quiet && actual[i] != 0 {
+			or.fail(checkSharesCounted, "node %d has %d %s left when nothing is in flight", n.AsSubject(), actual[i], name)
+			return
+		}
+		if counted[i] != actual[i] {
 			or.fail(checkSharesCounted, "node %d counts %d %s in the shares of peers, and there are %d",
 				n.AsSubject(), counted[i], name, actual[i])
 			return

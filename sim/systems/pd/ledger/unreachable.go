@@ -165,7 +165,7 @@ func (or *unreachableOracle) verifyEarlyEnd(n *world.Node, c *pd.Command, code e
 	receivedAt := c.DueAt - int64(n.LongestSpan(c.Timeout)+pd.Grace)
 	found := c.ReceivedStep < a.unreachableStep && code == effects.Unreachable
 	if early := or.w.Now-receivedAt < int64(c.Timeout)*9/10; early && c.ReceivedStep > a.sentStep && !found {
-		or.fail(checkPutEndsEarly, "node %d ends a put as %s although the sender did not try to connect to node %d since the put was issued",
-			n.AsSubject(), code, oracle.Node(or.w.Jobs[c.Job].Receiver))
+		or.fail(checkPutEndsEarly, "node %d ends a put as %s although since the put was issued the sender has not learned that nobody "+
+			"listens at node %d: no handshake failed, and no connection was refused as unreachable", n.AsSubject(), code, oracle.Node(or.w.Jobs[c.Job].Receiver))
 	}
 }
