@@ -506,6 +506,11 @@ scopes: ## Check the figures of the small worlds (cmd/kvferry/testdata/scopes.tx
 	KVFERRY_SCOPES=$(MOST) CGO_ENABLED=0 $(GO) test -count=1 -timeout $(PATIENCE) ./sim/explore
 	KVFERRY_SCOPES=$(MOST) $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestFiguresOfScopes$$' ./cmd/kvferry
 
+.PHONY: obligations
+obligations: build ## Run a campaign of ten minutes, and write docs/obligations.md with the judgements of each check.
+	bin/kvferry sim run --time 10m --start 1000000 --json > $(CACHE)/obligations.json
+	bin/kvferry sim obligations --markdown $(CACHE)/obligations.json > docs/obligations.md
+
 .PHONY: regressions
 regressions: ## As mutants, and write the kept plans of the known defects anew (sim/testdata/regressions).
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep

@@ -158,11 +158,22 @@ func printObligations(w io.Writer, rows []obligationRow, withCounts bool) error 
 	return err
 }
 
+const obligationsHead = `# Settings and their judges
+
+For each setting of the machines: the checks of the simulator that depend on its value, the side on which they notice a
+machine that ignores it, and how often each check judged in a campaign, by profile. What no check looks at is said as
+missing; where no check is possible or sensible, the reason. A check panic is the bound of a table, which ends the run in
+any step. ` + "`make obligations`" + ` writes this page from ` + "`sim/obligations.yaml`" + ` and a campaign; [simulator.md](simulator.md#what-it-checks)
+says what keeps the table true.
+
+`
+
 // printObligationsMarkdown prints a table for each folder.
 func printObligationsMarkdown(w io.Writer, report *campaignReport, rows []obligationRow) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Counts of a campaign of profile %s: %d seeds and %d steps in %.0f s.\n", report.Profile, report.Seeds, report.Steps,
-		report.Seconds)
+	b.WriteString(obligationsHead)
+	fmt.Fprintf(&b, "The campaign: profile %s, %d seeds, %d steps, in %.0f s with %d workers.\n", report.Profile, report.Seeds, report.Steps,
+		report.Seconds, report.Workers)
 	lastFolder := ""
 	for i := range rows {
 		r := &rows[i]

@@ -113,7 +113,7 @@ func (l *Link) importComm(w *World, n *Node, corr effects.Corr) {
 	})
 	if entry := peer.target.out.Admission; entry != communicator.Admitted {
 		l.Lost, l.Dropped, c.closed = true, true, true
-		n.queueInOrder(w, 0, Delivery{Kind: KindImported, A: uint64(corr), B: uint64(effects.TooMany)})
+		w.QueueForNode(n, 0, Delivery{Kind: KindImported, A: uint64(corr), B: uint64(effects.TooMany)})
 		return
 	}
 	l.feedEvent(w, communicator.Event{Kind: communicator.Begin})
@@ -202,7 +202,7 @@ func (l *Link) notifyMachine(w *World, n *Node, p communicator.Post) {
 		} else {
 			l.Lost, l.Dropped = true, true
 		}
-		n.queueInOrder(w, 0, x)
+		n.queueInOrder(w, &l.queue, 0, x)
 	case communicator.PostTransferDone:
 		id := c.transferOf(w, p.Corr)
 		t := w.Transfers[id-1]
@@ -217,9 +217,9 @@ func (l *Link) notifyMachine(w *World, n *Node, p communicator.Post) {
 		t.reportSettled(w, p.Code, 0)
 	case communicator.PostLinkLost:
 		l.Lost = true
-		n.queueInOrder(w, 0, Delivery{Kind: KindLinkLost, A: l.ID})
+		n.queueInOrder(w, &l.queue, 0, Delivery{Kind: KindLinkLost, A: l.ID})
 	case communicator.PostDropped:
-		n.queueInOrder(w, 0, Delivery{Kind: KindDropped, A: l.ID})
+		n.queueInOrder(w, &l.queue, 0, Delivery{Kind: KindDropped, A: l.ID})
 	}
 }
 

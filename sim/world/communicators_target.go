@@ -58,7 +58,7 @@ func (x *commTarget) stepTarget(w *World, n *Node, ev communicator.TargetEvent) 
 	}
 	for _, id := range x.out.LostLinks {
 		l := w.linkOfSession(id)
-		n.queueInOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(l.From), C: uint64(l.FromIncarnation)})
+		n.queueInOrder(w, &n.poolQueue, 0, Delivery{Kind: KindLinkLost, B: uint64(l.From), C: uint64(l.FromIncarnation)})
 	}
 	for _, name := range x.out.StartMargins {
 		w.QueueForNode(n, commMargin, Delivery{Kind: kindCommMargin, A: w.linkOfSession(name.Session).ID, B: name.Epoch})
@@ -67,7 +67,7 @@ func (x *commTarget) stepTarget(w *World, n *Node, ev communicator.TargetEvent) 
 		r := &x.revokes[number-1]
 		OnEpochGrantRevoked.Report(&w.Panel, n.ID, EpochGrantRevoked{n, r})
 		n.Grants[r.Grant].Revoked = true
-		n.queueInOrder(w, 0, Delivery{Kind: KindRevoked, A: uint64(r.Grant)})
+		n.queueInOrder(w, &n.poolQueue, 0, Delivery{Kind: KindRevoked, A: uint64(r.Grant)})
 	}
 	for _, id := range x.out.CloseConns {
 		if l := w.linkOfSession(id); !l.Comm.closed && w.IsRunning(l.From, l.FromIncarnation) {

@@ -105,13 +105,13 @@ func (c *Copy) queueCopyDone(w *World, settled bool, after effects.Duration) {
 		x.C = 1
 	}
 	c.reported, c.settled = true, settled
-	c.Node.queueInOrder(w, after, x)
+	c.Node.queueEnd(w, &c.Node.copyQueue, after, draw.Hash(w.Seed, draw.Mailbox, c.ID, 1), x)
 }
 
 // queueSettled queues the Settled of a copy.
 func (c *Copy) queueSettled(w *World, after effects.Duration) {
 	c.settled = true
-	c.Node.queueInOrder(w, after, Delivery{Kind: KindSettled, A: c.ID, B: uint64(c.stopCode), C: settledIsCopy})
+	c.Node.queueInOrder(w, &c.Node.copyQueue, after, Delivery{Kind: KindSettled, A: c.ID, B: uint64(c.stopCode), C: settledIsCopy})
 }
 
 // cancelCopy makes a copy end early. Either the copy is reported at once, and what the device still does must be

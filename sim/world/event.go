@@ -84,22 +84,22 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 		ev = &s.linkLost
 	case KindTransferDone:
 		t := w.Transfers[d.A-1]
-		s.transferDone = effects.TransferDone{Corr: t.Corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.ReadClock(n)}
-		OnTransferDone.Report(&w.Panel, n.ID, TransferDone{n, t, effects.Code(d.B), d.C == 1})
-		if d.C == 1 {
+		s.transferDone = effects.TransferDone{Corr: t.Corr, Code: effects.Code(d.B), Settled: d.C&1 == 1, At: n.ReadingAt(w.endTime(d))}
+		OnTransferDone.Report(&w.Panel, n.ID, TransferDone{n, t, effects.Code(d.B), d.C&1 == 1, w.endTime(d)})
+		if d.C&1 == 1 {
 			OnTransferSettled.Report(&w.Panel, oracle.NoNode, TransferSettled{t})
 		}
 		w.Result.countCode(effects.Code(d.B))
-		w.Journal.AddLine(w.Now, d.Kind, n.ID, uint64(t.Corr), d.B, d.C)
+		w.Journal.AddLine(w.Now, d.Kind, n.ID, uint64(t.Corr), d.B, d.C&1)
 		n.stepMachine(w, d.Kind, &s.transferDone)
 		return
 	case kindCopyDone:
 		c := w.Copies[d.A-1]
-		if d.C == 1 {
+		if d.C&1 == 1 {
 			OnCopySettled.Report(&w.Panel, oracle.NoNode, CopySettled{c})
 		}
-		s.copyDone = effects.CopyDone{Corr: c.corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.ReadClock(n)}
-		w.Journal.AddLine(w.Now, d.Kind, n.ID, uint64(c.corr), d.B, d.C)
+		s.copyDone = effects.CopyDone{Corr: c.corr, Code: effects.Code(d.B), Settled: d.C&1 == 1, At: n.ReadingAt(w.endTime(d))}
+		w.Journal.AddLine(w.Now, d.Kind, n.ID, uint64(c.corr), d.B, d.C&1)
 		n.stepMachine(w, d.Kind, &s.copyDone)
 		return
 	case KindSettled:

@@ -137,7 +137,7 @@ func (t *Transfer) endPush(w *World) {
 	}
 	OnTransferLanded.Report(&w.Panel, oracle.NoNode, TransferLanded{t})
 	t.landing = landingQueued
-	n.queueInOrder(w, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1).HeavyTail(w.Conditions.MessageTime/8),
+	n.queueInOrder(w, &n.poolQueue, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1).HeavyTail(w.Conditions.MessageTime/8),
 		Delivery{Kind: KindLanded, A: t.ID})
 }
 

@@ -90,13 +90,18 @@ func (n *Node) revokeGrant(w *World, e *effects.Revoke) {
 	w.QueueForNode(n, at, Delivery{Kind: KindUnmap, A: uint64(e.Grant)})
 }
 
-// finishRevoke completes a revocation on a fenced plane. The report comes after the reports of what landed before.
+// finishRevoke completes a revocation on a fenced plane. The report comes after the reports of what landed before. A push
+// that waits, for a thread that copies or for its bytes, may notice only later that its grant is gone: then it lands nothing.
 func (g *Grant) finishRevoke(w *World, n *Node) {
 	for _, t := range w.Active.Transfers.Items {
 		if t.CopyStarted && !t.Ended && t.Remote == n.Pool && t.Grant == g.ID {
 			switch {
 			case !t.Read:
-				t.stopCode = effects.Withdrawn
+				late := draw.Hash(w.Seed, draw.Revoke, uint64(t.Name), 0).ChancePermille(250)
+				if t.stopCode = effects.Withdrawn; late && !draw.IsFixed(w.Seed) {
+					t.Landed = t.Landed[:0]
+					continue
+				}
 				t.endPush(w)
 			case t.ownerSends:
 				t.stopCode = effects.Withdrawn
@@ -105,7 +110,7 @@ func (g *Grant) finishRevoke(w *World, n *Node) {
 		}
 	}
 	g.Revoked = true
-	n.queueInOrder(w, n.nextDraw(w, draw.Revoke).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindRevoked, A: uint64(g.ID)})
+	n.queueInOrder(w, &n.poolQueue, n.nextDraw(w, draw.Revoke).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindRevoked, A: uint64(g.ID)})
 }
 
 // unmapGrant destroys the mapping behind a grant of a leased plane, which completes the revocation.
@@ -113,7 +118,7 @@ func (n *Node) unmapGrant(w *World, id effects.GrantID) {
 	if g := n.Grants[id]; !g.Revoked {
 		g.Revoked = true
 		OnGrantUnmapped.Report(&w.Panel, n.ID, GrantUnmapped{n, id})
-		n.queueInOrder(w, 0, Delivery{Kind: KindRevoked, A: uint64(id)})
+		n.queueInOrder(w, &n.poolQueue, 0, Delivery{Kind: KindRevoked, A: uint64(id)})
 	}
 }
 

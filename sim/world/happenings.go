@@ -79,12 +79,14 @@ type (
 		Peer   effects.Incarnation
 		OfPeer bool
 	}
-	// TransferDone: Node's machine is about to be notified that a transfer is done.
+	// TransferDone: Node's machine is about to be notified that a transfer is done. Ended is the true time of its end; the
+	// machine may learn of it later.
 	TransferDone struct {
 		Node     *Node
 		Transfer *Transfer
 		Code     effects.Code
 		Settled  bool
+		Ended    int64
 	}
 	// TransferSettled: a transfer touches no page any more, and its machine is about to be notified, possibly
 	// together with TransferDone.

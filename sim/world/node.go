@@ -42,7 +42,8 @@ type Node struct {
 	NumberedKeys  int                        `snap:"skip"`  // number of entries of Keys that are numbered
 	Backlog       []Delivery                 // deliveries that arrived while the node was frozen, in order
 	spareBacklog  []Delivery                 `snap:"scratch"` // memory of an earlier backlog, for the next one
-	lastPlaneAt   int64                      `snap:"skip"`    // when the latest plane completion is due: keeps them in order
+	poolQueue     planeQueue                 `snap:"skip"`    // of what lands and of revocations
+	copyQueue     planeQueue                 `snap:"skip"`    // of copies within the node
 	StepCount     uint64                     `snap:"skip"`
 	Busy          bool                       `snap:"skip"` // the machine has more work at the instant of the last step
 	busySteps     int                        `snap:"skip"` // number of consecutive steps with Busy

@@ -108,7 +108,8 @@ type Link struct {
 	ImportReported  bool // the machine was notified of the import
 	LossReported    bool // the machine was notified of the loss, and must only drop the link from then on
 	Comm            *commLink
-	drawCount       uint64 `snap:"skip"` // number of draws for its communicators
+	drawCount       uint64     `snap:"skip"` // number of draws for its communicators
+	queue           planeQueue `snap:"skip"` // of the reports to the importing node
 }
 
 // landingState is the progress of the report about a push at the receiver.
@@ -165,12 +166,12 @@ func (n *Node) importPeer(w *World, e *effects.Import) {
 		delay += more.Duration(0, effects.Second)
 	}
 	refuse := func(code effects.Code) {
-		n.queueInOrder(w, delay, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(code)})
+		w.QueueForNode(n, delay, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(code)})
 	}
 	if w.Conditions.Leased && e.Peer == (effects.Incarnation{}) && len(e.Blob) == 0 {
 		l := w.System.NewOutsiderLink(n)
 		w.Links, n.Links = append(w.Links, l), append(n.Links, l)
-		n.queueInOrder(w, delay, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
+		n.queueInOrder(w, &l.queue, delay, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
 		return
 	}
 	if e.Plane != "sim" || len(e.Blob) != 2+len(identity.Token{}) || int(e.Blob[0]) >= len(w.Nodes) {
@@ -198,7 +199,7 @@ func (n *Node) importPeer(w *World, e *effects.Import) {
 			l.importComm(w, n, e.Corr)
 			return
 		}
-		n.queueInOrder(w, delay, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
+		n.queueInOrder(w, &l.queue, delay, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
 	}
 }
 
@@ -215,7 +216,7 @@ func (n *Node) dropLink(w *World, e *effects.Drop) {
 		return
 	}
 	w.EndLink(n, l, n.nextDraw(w, draw.Import), false)
-	n.queueInOrder(w, n.nextDraw(w, draw.Import).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindDropped, A: l.ID})
+	n.queueInOrder(w, &l.queue, n.nextDraw(w, draw.Import).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindDropped, A: l.ID})
 }
 
 // linkOf returns a link of the present incarnation of n, or nil.
@@ -264,7 +265,7 @@ func (w *World) EndLink(n *Node, l *Link, d draw.Value, notify bool) {
 		l.settleAfterDeath(w)
 	}
 	if notify {
-		n.queueInOrder(w, after, Delivery{Kind: KindLinkLost, A: l.ID})
+		n.queueInOrder(w, &l.queue, after, Delivery{Kind: KindLinkLost, A: l.ID})
 	}
 	if l.Target.isServed() {
 		w.QueueForNode(l.Target.Node, d.Rehash().HeavyTail(4*w.Conditions.MessageTime),
@@ -291,7 +292,7 @@ func (n *Node) handlePeerLoss(w *World, peer int32, life uint32) {
 			}
 		}
 	}
-	n.queueInOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(peer), C: uint64(life)})
+	n.queueInOrder(w, &n.poolQueue, 0, Delivery{Kind: KindLinkLost, B: uint64(peer), C: uint64(life)})
 }
 
 // startTransfer carries out an [effects.Transfer].
@@ -414,7 +415,8 @@ func (t *Transfer) reportDone(w *World, code effects.Code, settled bool, after e
 		c = 1
 	}
 	t.Settled = settled
-	t.Local.Node.queueInOrder(w, after, Delivery{Kind: KindTransferDone, A: t.ID, B: uint64(code), C: c})
+	t.Local.Node.queueEnd(w, &t.Link.queue, after, draw.Hash(w.Seed, draw.Mailbox, uint64(t.Name), 0),
+		Delivery{Kind: KindTransferDone, A: t.ID, B: uint64(code), C: c})
 }
 
 // reportSettled sends the Settled that is owed after an unsettled completion.
@@ -423,7 +425,7 @@ func (t *Transfer) reportSettled(w *World, code effects.Code, after effects.Dura
 		return
 	}
 	t.Settled = true
-	t.Local.Node.queueInOrder(w, after, Delivery{Kind: KindSettled, A: t.ID, B: uint64(code)})
+	t.Local.Node.queueInOrder(w, &t.Link.queue, after, Delivery{Kind: KindSettled, A: t.ID, B: uint64(code)})
 }
 
 // cancelTransfer carries out an [effects.Cancel] of a transfer.

@@ -141,12 +141,41 @@ func (w *World) QueueForNode(n *Node, d effects.Duration, x Delivery) {
 	w.QueueAfter(d, x)
 }
 
-// queueInOrder queues a completion of n's data plane. Completions of the same node never overtake each other.
-func (n *Node) queueInOrder(w *World, d effects.Duration, x Delivery) {
-	at := max(w.Now+int64(d), n.lastPlaneAt)
-	n.lastPlaneAt = at
+// A planeQueue is the time at which the last report of one part of a data plane is due: of a link, of the pool or of the
+// thread that copies within the node. Reports of one part keep their order. The parts of a real driver report from threads
+// of their own, so their reports overtake each other.
+type planeQueue int64
+
+// queueInOrder queues a report of n's data plane, behind the earlier reports of the same part.
+func (n *Node) queueInOrder(w *World, q *planeQueue, d effects.Duration, x Delivery) {
+	*q = max(planeQueue(w.Now+int64(d)), *q)
 	x.Node, x.Incarnation = n.ID, n.Incarnation
-	w.Queue.Push(at, x)
+	w.Queue.Push(int64(*q), x)
+}
+
+// endedShift is the number of bits by which C of a KindTransferDone or a kindCopyDone holds the time of the end. The bit
+// below says whether the end is settled.
+const endedShift = 1
+
+// queueEnd queues the end of a transfer or of a copy. The report states when the end was, and the machine may receive it
+// later, for example behind a long batch of other events.
+func (n *Node) queueEnd(w *World, q *planeQueue, after effects.Duration, d draw.Value, x Delivery) {
+	if !draw.IsFixed(w.Seed) {
+		ended := max(planeQueue(w.Now+int64(after)), *q)
+		x.C |= uint64(ended) << endedShift
+		if d.ChancePermille(100) {
+			after = effects.Duration(int64(ended)-w.Now) + d.Rehash().HeavyTail(w.Conditions.MessageTime)
+		}
+	}
+	n.queueInOrder(w, q, after, x)
+}
+
+// endTime returns the true time at which the transfer or the copy of a report ended.
+func (w *World) endTime(d Delivery) int64 {
+	if ended := int64(d.C >> endedShift); ended != 0 {
+		return ended
+	}
+	return w.Now
 }
 
 // RunUntil carries out all deliveries up to an instant, or until done returns true.
@@ -369,7 +398,11 @@ func (w *World) ScheduleTick(n *Node) {
 	}
 	at := max(n.InstantOf(t), w.Now)
 	delay := effects.Duration(0)
-	if d := n.nextDraw(w, draw.Tick); d.ChancePermille(100) {
+	switch d := n.nextDraw(w, draw.Tick); {
+	case n.Busy && d.ChancePermille(200):
+		// The rest of a long step: a driver reads its mailbox between two parts.
+		delay = d.Rehash().Duration(0, w.Conditions.MessageTime/8)
+	case d.ChancePermille(100):
 		delay = d.Rehash().Duration(0, effects.Millisecond)
 	}
 	n.TickGen++

@@ -28,7 +28,7 @@ var (
 type readFillOracle struct{ oracleBase }
 
 func (*readFillOracle) subscribe(l *oracle.Subscriptions[readFillOracle]) {
-	oracle.On(l, func(o *readFillOracle, _ *oracle.Call, e world.TransferDone) { o.recordReadEnd(e.Transfer, e.Code) })
+	oracle.On(l, func(o *readFillOracle, _ *oracle.Call, e world.TransferDone) { o.recordReadEnd(e.Transfer, e.Code, e.Ended) })
 	oracle.On(l, func(o *readFillOracle, _ *oracle.Call, e world.PageLoaded) { o.verifyLoad(e.Transfer, e.Pair) })
 	oracle.On(l, func(o *readFillOracle, _ *oracle.Call, e world.PageRead) { o.verifyPassed(e.Transfer, e.Pair) })
 }
@@ -85,12 +85,12 @@ func (or *readFillOracle) endRead(t *world.Transfer) {
 
 // recordReadEnd records how a read ended, at the instant by which the machine judges the read. The pages hold the
 // owner's data for certain only if the lease was still in force by the owner's clock.
-func (or *readFillOracle) recordReadEnd(t *world.Transfer, code effects.Code) {
+func (or *readFillOracle) recordReadEnd(t *world.Transfer, code effects.Code, ended int64) {
 	if !t.Read || code != effects.OK {
 		return
 	}
 	state := world.FillOK
-	if g := t.Lease; or.w.Conditions.Leased && (g == nil || or.w.ReadClock(t.Remote.Node) > g.ExpiresAt) {
+	if g := t.Lease; or.w.Conditions.Leased && (g == nil || t.Remote.Node.ReadingAt(ended) > g.ExpiresAt) {
 		state = world.FillLate
 	}
 	for _, p := range t.Pairs {
