@@ -101,6 +101,16 @@ func (c Channel) Framing() Framing {
 // HasReplies reports whether requests with replies are sent on the channel.
 func (c Channel) HasReplies() bool { return c.Order() == Lockstep || c.Order() == Matched }
 
+// UnansweredMax returns the maximum number of unanswered requests of a connection. A driver that serves the channel reads
+// nothing more from the connection until it has replied to one of them. Registrations are answered only when the prefill
+// of their request has finished, so many wait.
+func (c Channel) UnansweredMax() int {
+	if c == ChannelRegister {
+		return 256
+	}
+	return 16
+}
+
 // AllowsWindow reports whether a connection of this channel may be opened with the given window.
 func (c Channel) AllowsWindow(window uint16) bool { return window <= 1 || c.Order() == Matched }
 

@@ -264,12 +264,18 @@ func (r *rig) hostileDirective(cmd, first string, arg func(string) []string) boo
 	case "alter":
 		r.alterHello(r.findPending(first), arg)
 	case "overhear":
-		r.savedHello = append(r.savedHello[:0], *r.findPending(first).message()...)
+		x := r.findPending(first)
+		r.savedMessage, r.savedChannel = append(r.savedMessage[:0], *x.message()...), effects.ChannelInit
+		if ev, ok := x.ev.(*effects.Received); ok {
+			r.savedChannel = ev.Channel
+		}
 	case "repeat":
 		ev := &effects.Received{
-			Conn: effects.Conn(r.id()), Channel: effects.ChannelInit, Request: effects.Request(r.id()), Body: r.savedHello,
+			Conn: effects.Conn(r.id()), Channel: r.savedChannel, Request: effects.Request(r.id()), Body: r.savedMessage,
 		}
-		r.alterHello(&item{ev: ev}, arg)
+		if r.savedChannel == effects.ChannelInit {
+			r.alterHello(&item{ev: ev}, arg)
+		}
 		r.step(r.node(first), ev)
 	case "late":
 		// It is in the mailbox: closing its connection does not take it back any more.

@@ -19,20 +19,21 @@ import (
 // A rig joins ranks by a driver that does nothing by itself: everything that is
 // under way is an item in a list, and the transcript says what becomes of it.
 type rig struct {
-	t          *testing.T
-	met        map[effects.Mark]bool // nil: nobody asks
-	now        effects.Time
-	nodes      []*node
-	items      []item
-	ids        uint64
-	log        strings.Builder
-	quiet      bool
-	facts      bool
-	pulls      []protocol.PullID // offered, in order
-	savedHello []byte            // that was overheard
-	grants     []effects.GrantID // of all nodes, in order: the n-th is printed as gn
-	effects    effects.Effects
-	onFailure  func(*effects.Why) // of each outcome that failed; may be nil
+	t            *testing.T
+	met          map[effects.Mark]bool // nil: nobody asks
+	now          effects.Time
+	nodes        []*node
+	items        []item
+	ids          uint64
+	log          strings.Builder
+	quiet        bool
+	facts        bool
+	pulls        []protocol.PullID // offered, in order
+	savedMessage []byte            // that was overheard
+	savedChannel effects.Channel
+	grants       []effects.GrantID // of all nodes, in order: the n-th is printed as gn
+	effects      effects.Effects
+	onFailure    func(*effects.Why) // of each outcome that failed; may be nil
 	// rewriteMessage returns what a node's message is when it goes out; nil: what it is.
 	rewriteMessage func(*node, []byte) []byte
 }

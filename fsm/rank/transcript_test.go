@@ -53,8 +53,8 @@ import (
 //	alter WHAT [proto=9] [inc=none] [page=2] [dtype=2] [format=2] [planes=x] [blobs=none] [plain=1]
 //	     [cache=(AT, N)]               a number of its cache
 //	                                   changes what a hello under way says
-//	overhear WHAT                      keeps a hello under way; repeat NAME [how it is altered] says it to NAME, from
-//	                                   a connection of somebody's own
+//	overhear WHAT                      keeps a message under way; repeat NAME [how a hello is altered] sends it to NAME,
+//	                                   from another connection
 //	late WHAT                          the answer under way is in the mailbox: Close does not undo it
 //	behind WHAT                        what is under way comes after all else that is
 //	cut NAME channel=CHANNEL           loses a connection that NAME opened

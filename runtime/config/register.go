@@ -102,7 +102,8 @@ var registerKeys = []key{
 		doc: "the maximum number of requests, counted for each producer rank, that a consumer expects or has declined"},
 	{name: "register.names", kind: integerKind(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Machine.NamesMax }),
 		doc: "the maximum number of requests in one heartbeat"},
-	{name: "register.window", kind: integerKind(1, 1<<12, func(d *draft) *uint16 { return &d.cfg.Machine.RegisterWindow }),
+	{name: "register.window", kind: integerKind(1, uint32(effects.ChannelRegister.UnansweredMax()),
+		func(d *draft) *uint16 { return &d.cfg.Machine.RegisterWindow }),
 		doc: "the maximum number of registrations in progress at one peer; further registrations wait in order"},
 }
 

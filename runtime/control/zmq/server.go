@@ -29,9 +29,6 @@ const (
 	// skipMessages limits, in messages of the greatest length, the bytes that are read only to find the end of a
 	// message that is too long.
 	skipMessages = 4
-	// unansweredMax is the largest number of unanswered requests of a connection. At the limit, nothing more is read
-	// from that connection.
-	unansweredMax = 16
 )
 
 // route is the way back to the peer that sent a request: the connection, and the envelope that goes in front of the
@@ -56,7 +53,7 @@ type inboundConn struct {
 func (s *server) serveInbound(g *door.Conn) error {
 	t := &inboundConn{server: s, wireConn: newWireConn(g.Conn, &s.config, s.writers), doorConn: g, conn: s.nextConn(),
 		origin:       zeromq.OriginOf(g.Address),
-		requestSlots: make(chan struct{}, unansweredMax)}
+		requestSlots: make(chan struct{}, s.channel.UnansweredMax())}
 	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
 		s.callers.Store(t.conn, at.Addr().Unmap())
 		defer s.callers.Delete(t.conn)

@@ -1,6 +1,8 @@
 package register
 
 import (
+	"math"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
@@ -122,6 +124,13 @@ func (p *Producer) sendReply(e *flow.Env, request effects.Request, selfID effect
 	e.Out.Reply(effects.Reply{Request: request, Body: e.Out.Cut(p.endMessage.Append(e.Out.Arena()))})
 }
 
+// recordTime returns for how long a registration may lead to a write after its grant, and therefore for how long the end
+// of its operation is remembered: a copy of the registration that was delayed would otherwise write into pages that the
+// consumer has given away since. The consumer states the lease, and RegisterTimeout bounds it.
+func (p *Producer) recordTime(e *flow.Env, leaseNS uint64) effects.Duration {
+	return effects.Duration(min(leaseNS, uint64(p.cfg.RegisterTimeout+e.Cfg.LeaseGuard)))
+}
+
 // handleRegistration handles a registration.
 func (p *Producer) handleRegistration(e *flow.Env, ev *effects.Received) {
 	m := &p.registration
@@ -154,7 +163,7 @@ func (p *Producer) handleRegistration(e *flow.Env, ev *effects.Received) {
 		p.refuseRegistration(e, ev.Request, selfID, effects.Stale, flow.LinkLostReason())
 		return
 	}
-	replayEnd := e.Now.Add(e.StatedLease(m.Ext.LeaseNS))
+	replayEnd := e.Now.Add(p.recordTime(e, m.Ext.LeaseNS))
 	if code, why := p.checkRegistration(e, class, peerID); code != effects.OK {
 		p.addReplayRecord(e, class, peerID, m.Ext.Operation, code, replayEnd)
 		p.refuseRegistration(e, ev.Request, selfID, code, why)
@@ -173,7 +182,7 @@ func (p *Producer) handleRegistration(e *flow.Env, ev *effects.Received) {
 	x.grantedAfter, anchored = e.Links.ConvertInstant(&e.Env, class, m.Ext.Stamps, m.Ext.GrantedNS)
 	x.writeUntil = e.Now.Add(effects.Duration(min(m.Ext.PatienceNS, uint64(p.cfg.RegisterTimeout))))
 	if anchored {
-		lease := effects.Duration(min(m.Ext.LeaseNS, uint64(p.cfg.RegisterTimeout+e.Cfg.LeaseGuard)))
+		lease := p.recordTime(e, m.Ext.LeaseNS)
 		x.writeUntil = min(x.writeUntil, x.grantedAfter.Add(link.ShortestSpan(lease, e.Cfg.DriftPPM)-e.Cfg.LeaseGuard))
 	}
 	p.share.Acquire(class)
@@ -379,7 +388,7 @@ func (p *Producer) handleWithdrawal(e *flow.Env, ev *effects.Received) {
 		code = w.Code
 	} else {
 		e.Out.Mark(Marks.TakenBackFirst)
-		p.addReplayRecord(e, class, peerID, m.Operation, code, e.Now.Add(e.Cfg.ReadLeaseMax))
+		p.addReplayRecord(e, class, peerID, m.Operation, code, e.Now.Add(p.recordTime(e, math.MaxUint64)))
 	}
 	p.sendReply(e, ev.Request, selfID, m.Operation, 0, code, endReason(code))
 }
