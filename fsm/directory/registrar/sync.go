@@ -54,6 +54,9 @@ func (r *Registrar) requestSync(v *env.Env, s *store.Store, i int) {
 	y := &d.sync
 	switch {
 	case y.stage == syncSent && v.Now >= y.nextAt && y.pollCount >= r.cfg.SyncPollsMax:
+		if d.request != requestNone {
+			return // The reply to the last status request may say that the sync is complete.
+		}
 		y.stage = syncWanted
 	case y.stage == syncSent && v.Now >= y.nextAt:
 		if d.request == requestNone && r.useConn(v, i, requestConn) {

@@ -14,7 +14,7 @@ import (
 
 // The transcripts in testdata/stories are what a worker says to a directory. Directives:
 //
-//	worker [plain] [journal=N]         begins
+//	worker [plain] [journal=N]         begins; with poll=MS and polls=N it asks for the state of a sync so often
 //	admit N ... | evict N ...          chunks come and go
 //	look N ...                         somebody asks who has them
 //	forget N ...                       what was answered has turned out wrong
@@ -51,7 +51,11 @@ func (s *scene) play(d transcript.Directive) string {
 	t, numbers := d.T, d.BareNumbers()
 	switch d.Cmd {
 	case "worker":
-		s.rig = newRig(t, d.IntValue("journal", 100), func(c *Config) { c.Directories[0].Plain = d.HasArg("plain") })
+		s.rig = newRig(t, d.IntValue("journal", 100), func(c *Config) {
+			c.Directories[0].Plain = d.HasArg("plain")
+			c.SyncPoll = effects.Duration(d.IntValue("poll", int(c.SyncPoll/effects.Millisecond))) * effects.Millisecond
+			c.SyncPollsMax = uint32(d.IntValue("polls", int(c.SyncPollsMax)))
+		})
 		s.hears(t, &effects.Tick{})
 	case "admit", "evict":
 		for _, n := range numbers {
