@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
@@ -13,6 +14,8 @@ import (
 // commTarget is the target's end of all links to one incarnation of a node, and its record of revocations.
 type commTarget struct {
 	machine        communicator.Target
+	limits         communicator.Limits        `snap:"share"`
+	links          []targetLink               // in the order of their admission
 	out            communicator.TargetEffects `snap:"scratch"`
 	revokes        []CommRevoke               // all revocations, by number-1
 	newestRevokes  []CommRevoke               // the newest revocations, which are reported to peers
@@ -33,19 +36,115 @@ type epochID struct{ Link, Epoch uint64 }
 // the limit.
 const newestRevokesMax = 4
 
-// commLimits returns the limits of each target.
-func commLimits() communicator.Limits {
-	return communicator.Limits{Sessions: 16, PerPeer: 4, Reserved: 8, Epochs: 8, Revocations: 1 << 16}
+// commLimits returns the limits of the targets of a world. Most are so small that links and epochs which nothing has
+// proven to be over fill them now and then; a process that has no use for such links finds room nevertheless.
+func commLimits(w *World) communicator.Limits {
+	at := func(n uint64) draw.Value { return draw.Hash(w.Seed, draw.Communicator, 1<<40, n) }
+	if draw.IsFixed(w.Seed) || at(0).ChancePermille(300) {
+		return communicator.Limits{Sessions: 16, PerPeer: 4, Reserved: 8, Epochs: 8, Revocations: 1 << 16}
+	}
+	return communicator.Limits{
+		Sessions: len(w.Nodes) + at(1).Between(1, 8), PerPeer: at(2).Between(1, 4), Reserved: at(3).Between(2, 8),
+		Epochs: at(4).Between(1, 4), Revocations: 1 << 16,
+	}
 }
 
-func newCommTarget(seed uint64) *commTarget {
-	return &commTarget{machine: communicator.NewTarget(commLimits(), seed)}
+func newCommTarget(w *World) *commTarget {
+	limits := commLimits(w)
+	return &commTarget{machine: communicator.NewTarget(limits, w.Seed), limits: limits}
+}
+
+// A targetLink is a link that a target admitted and that may still reach the pool.
+type targetLink struct {
+	session communicator.SessionID
+	peer    effects.Incarnation
+	address communicator.Address
+	lost    bool
+	epochs  int // epochs that are not over
+}
+
+var (
+	checkAdmission = oracle.NewCheck("S17", "links of communicators that are admitted or refused")
+	checkEpochRoom = oracle.NewCheck("S17", "epochs of a link that are accepted or refused")
+)
+
+// verifyLimits verifies the decision about a link or an epoch against the limits, and records what the step changed.
+func (x *commTarget) verifyLimits(w *World, n *Node, ev *communicator.TargetEvent) {
+	at := func(id communicator.SessionID) *targetLink {
+		if i := slices.IndexFunc(x.links, func(l targetLink) bool { return l.session == id }); i >= 0 {
+			return &x.links[i]
+		}
+		return nil
+	}
+	for _, over := range x.out.OverEpochs {
+		if l := at(over.Session); l != nil {
+			l.epochs--
+		}
+	}
+	if ev.Kind == communicator.LinkArrived {
+		x.verifyAdmission(w, n, ev)
+	}
+	if l := at(ev.Session); ev.Kind == communicator.EpochOffered && l != nil && x.out.NewerEpoch == 0 {
+		w.CountJudged(checkEpochRoom)
+		switch isFull := l.epochs >= x.limits.Epochs; {
+		case x.out.MakeEnd && isFull, x.out.Code == effects.TooMany && !isFull:
+			w.FailCheck(checkEpochRoom, "node %d answers %v to an epoch of a link with %d epochs, and the limit is %d", n.AsSubject(), x.out.Code,
+				l.epochs, x.limits.Epochs)
+		case x.out.MakeEnd:
+			l.epochs++
+		}
+	}
+	for _, id := range x.out.LostLinks {
+		if l := at(id); l != nil {
+			l.lost = true
+		}
+	}
+	x.links = slices.DeleteFunc(x.links, func(l targetLink) bool { return slices.Contains(x.out.EndedSessions, l.session) })
+}
+
+// verifyAdmission verifies that a link is admitted if there is room in the table, for its peer and for its address, and
+// otherwise refused for the reason that holds. If the peer has all its links, its oldest one ends.
+func (x *commTarget) verifyAdmission(w *World, n *Node, ev *communicator.TargetEvent) {
+	samePeer, sameAddress, want := 0, 0, communicator.Admitted
+	oldest := -1
+	for i := range x.links {
+		l := &x.links[i]
+		if l.address == ev.From {
+			sameAddress++
+		}
+		if l.peer == ev.Peer {
+			if samePeer++; !l.lost && oldest < 0 {
+				oldest = i
+			}
+		}
+	}
+	switch {
+	case samePeer >= x.limits.PerPeer && oldest >= 0:
+		want = communicator.PeerRenewed
+	case samePeer >= x.limits.PerPeer:
+		want = communicator.PeerFull
+	case len(x.links) >= x.limits.Sessions:
+		want = communicator.TableFull
+	case sameAddress >= x.limits.Sessions-x.limits.Sessions/x.limits.Reserved:
+		want = communicator.AddressFull
+	}
+	w.CountJudged(checkAdmission)
+	switch got := x.out.Admission; {
+	case got != want:
+		w.FailCheck(checkAdmission, "node %d decides %d about a link, and %d is right: of %d links, %d are of its peer and %d of its address",
+			n.AsSubject(), got, want, len(x.links), samePeer, sameAddress)
+	case got == communicator.PeerRenewed && !slices.Contains(x.out.LostLinks, x.links[oldest].session):
+		w.FailCheck(checkAdmission, "node %d makes room for a link of a peer, and does not end the oldest one", n.AsSubject())
+	case got == communicator.Admitted:
+		x.links = append(x.links, targetLink{session: ev.Session, peer: ev.Peer, address: ev.From})
+	}
 }
 
 // stepTarget passes an event to a node's target and carries out the result.
 func (x *commTarget) stepTarget(w *World, n *Node, ev communicator.TargetEvent) {
 	x.out.Reset()
 	x.machine.Step(&ev, &x.out)
+	x.verifyLimits(w, n, &ev)
 	for _, name := range x.out.SendFenced {
 		w.linkOfSession(name.Session).sendToInitiator(w, communicator.MessageFenced, name.Epoch, 0, nil)
 	}

@@ -122,7 +122,7 @@ func (n *Node) startIncarnation(w *World) error {
 		former.giveToNextRank(w, n.Pool)
 	}
 	if w.Conditions.Communicators && !n.Custom {
-		n.target = newCommTarget(w.Seed)
+		n.target = newCommTarget(w)
 	}
 	n.Grants, n.Keys, n.connCounts = RecycleMap(n.Grants), RecycleMap(n.Keys), RecycleMap(n.connCounts)
 	n.Leaving, n.Draining = false, false
