@@ -219,6 +219,7 @@ var (
 	checkTargets   = oracle.NewCheck("S8", "targets of the calls of attached engines")
 	checkShown     = oracle.NewCheck("S1", "chunks that are shown to attached engines")
 	checkBounds    = oracle.NewCheck("S17", "limits on the calls and holdings of attached engines")
+	checkRefused   = oracle.NewCheck("S17", "calls of attached engines that are refused for lack of room")
 	checkCalls     = oracle.NewCheck("L1", "calls of attached engines")
 	checkRepeated  = oracle.NewCheck("L1", "answers that are repeated after a reconnection")
 	checkBegunOnce = oracle.NewCheck("L1", "calls that begin once")

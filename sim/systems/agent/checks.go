@@ -13,6 +13,11 @@ import (
 // checkLimits checks that no engine exceeds the limits on sessions, calls, bytes and holdings.
 func (h *host) checkLimits() {
 	pd.CountJudged(h.state.w, checkBounds)
+	if len(h.sessions) > h.state.sessionsMax {
+		h.state.w.Fail(checkBounds.Property(), "node %d has %d sessions, and the limit is %d", h.node.AsSubject(), len(h.sessions),
+			h.state.sessionsMax)
+		return
+	}
 	sessionsOf := map[int]int{}
 	for id, x := range h.sessions {
 		if sessionsOf[x.engine]++; sessionsOf[x.engine] > h.state.sessionsPerProcess {
@@ -20,18 +25,18 @@ func (h *host) checkLimits() {
 				h.state.sessionsMax, h.node.AsSubject())
 			return
 		}
-		calls, holdings, longest, entries := 0, 0, 0, 0
+		calls, holdings, longest, cost := 0, 0, 0, 0
 		for at, x := range h.calls {
 			if at.Session == id {
 				calls++
 				if m := h.sentCalls[at]; m != nil && !x.answered {
-					longest, entries = max(longest, m.listEntries), entries+m.listEntries
+					longest, cost = max(longest, m.cost), cost+m.cost
 				}
 			}
 		}
-		if entries > longest && entries<<9 > h.state.callBytesMax { // A single call may exceed the limit.
-			h.state.w.Fail(checkBounds.Property(), "the calls of an engine of node %d list %d entries, which take more than %d bytes",
-				h.node.AsSubject(), entries, h.state.callBytesMax)
+		if cost > longest && cost > h.state.callBytesMax { // A single call may exceed the limit.
+			h.state.w.Fail(checkBounds.Property(), "the calls of an engine of node %d take %d bytes, and the limit is %d", h.node.AsSubject(),
+				cost, h.state.callBytesMax)
 			return
 		}
 		for at := range h.holdings {
@@ -43,6 +48,67 @@ func (h *host) checkLimits() {
 			h.state.w.Fail(checkBounds.Property(), "an engine of node %d has %d calls and %d holdings; the limits are %d and %d",
 				h.node.AsSubject(), calls, holdings, h.state.callWindow, h.state.holdingsMax)
 			return
+		}
+	}
+}
+
+// costOf returns what the lists of a call take while it is carried out, in bytes: 512 for each entry, and the bytes of
+// keys and of the numbers of blocks.
+func costOf(m *protocol.EngineCall) int {
+	n := 0
+	for _, key := range slices.Concat(m.Keys, m.Producers) {
+		n += 512 + len(key)
+	}
+	for _, blocks := range m.Blocks {
+		n += 512 + 8*len(blocks)
+	}
+	return n
+}
+
+// checkWindow checks the number of calls that the engine of a session has not said to be done.
+func (h *host) checkWindow(x *hostSession) {
+	pd.CountJudged(h.state.w, checkBounds)
+	if n := len(x.unacknowledged); n > h.state.callWindow {
+		h.state.w.Fail(checkBounds.Property(), "node %d accepts %d calls of an engine that it has not said to be done, and the limit is %d",
+			h.node.AsSubject(), n, h.state.callWindow)
+	}
+}
+
+// bringsHolding lists the calls that give the engine something to hold.
+//
+//kvferry:table
+var bringsHolding = []protocol.CallOp{
+	protocol.CallReserve, protocol.CallBeginPrefill, protocol.CallGet, protocol.CallShare, protocol.CallSharedGet,
+}
+
+// checkRefusedCall checks a call that is refused for lack of room: the room that the answer names must be used.
+func (h *host) checkRefusedCall(at session.CallRef, refused *sentCall, field string) {
+	holdings, cost := 0, 0
+	for ref := range h.holdings {
+		if ref.Session == at.Session {
+			holdings++
+		}
+	}
+	for ref, x := range h.calls {
+		if m := h.sentCalls[ref]; ref.Session == at.Session && m != nil && !m.ended {
+			cost += m.cost
+			if slices.Contains(bringsHolding, x.op) {
+				holdings++
+			}
+		}
+	}
+	switch field {
+	case "holdings":
+		pd.CountJudged(h.state.w, checkRefused)
+		if holdings < h.state.holdingsMax {
+			h.state.w.Fail(checkRefused.Property(), "node %d refuses a call because of %d holdings, and the limit is %d", h.node.AsSubject(),
+				holdings, h.state.holdingsMax)
+		}
+	case "bytes of open calls":
+		pd.CountJudged(h.state.w, checkRefused)
+		if cost == 0 || cost+refused.cost <= h.state.callBytesMax {
+			h.state.w.Fail(checkRefused.Property(), "node %d refuses a call of %d bytes beside %d bytes, and the limit is %d", h.node.AsSubject(),
+				refused.cost, cost, h.state.callBytesMax)
 		}
 	}
 }

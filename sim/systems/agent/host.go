@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
@@ -92,6 +95,8 @@ type host struct {
 type hostSession struct {
 	engine   int
 	detached bool // the engine has detached
+	// unacknowledged holds the numbers of accepted calls that the engine has not said to be done.
+	unacknowledged map[uint64]bool
 }
 
 // sentCall is a call as the engine sent it.
@@ -99,7 +104,7 @@ type sentCall struct {
 	op              protocol.CallOp
 	target, prefill uint64
 	job             int  // the job of the call; -1 if unknown, as for a false message
-	listEntries     int  // total number of entries in the lists of the call
+	cost            int  // what the lists of the call take while it is carried out, in bytes
 	scriptPos       int  // position in the layer script
 	accepted        bool // the machine has accepted the call, or has refused it by number
 	begun           bool
@@ -275,8 +280,15 @@ func (h *host) handleCall(s *stream, body []byte) {
 	}
 	if x.op == protocol.CallUnknown {
 		x.op, x.target, x.prefill = protocol.ParseCallOp(m.Op), m.Target, m.Prefill
-		x.listEntries = len(m.Keys) + len(m.Producers) + len(m.Blocks)
+		x.cost = costOf(&m)
 	}
+	known := h.sessions[id]
+	if known != nil {
+		for _, done := range m.Done {
+			delete(known.unacknowledged, done)
+		}
+	}
+	isNew := !x.accepted
 	h.stepMachine(func(out *session.Effects) { h.machine.HandleMessage(s.id, body, out) })
 	if h.machine.EngineOf(s.id).ID == 0 && !x.accepted && !x.begun {
 		// The machine has closed the connection without accepting the call, so the session may reuse the number.
@@ -284,6 +296,10 @@ func (h *host) handleCall(s *stream, body []byte) {
 		return
 	}
 	x.accepted = true
+	if known != nil && isNew && !known.detached {
+		known.unacknowledged[m.ID] = true
+		h.checkWindow(known)
+	}
 	t := h.calls[session.CallRef{Session: id, ID: m.Target}]
 	if x.op == protocol.CallAbort && !x.isFalse && t != nil && !t.answered && !t.aborted {
 		h.state.w.Fail(checkCalls.Property(), "an engine of node %d aborts call %d, and the call goes on", h.node.AsSubject(), m.Target)
@@ -324,12 +340,13 @@ func (h *host) handleAttach(s *stream, body []byte) {
 		h.state.w.Fail(checkHeld.Property(), "an engine of node %d resumes session %d of another process", h.node.AsSubject(), id)
 		return
 	} else if earlier == nil {
-		h.sessions[id] = &hostSession{engine: s.engine}
+		h.sessions[id] = &hostSession{engine: s.engine, unacknowledged: map[uint64]bool{}}
 		return
 	}
 	var m protocol.AttachRequest
 	if m.Decode(body, &wireLimits) == nil {
 		checkResumed(h, s, id, m.Open)
+		maps.DeleteFunc(h.sessions[id].unacknowledged, func(call uint64, _ bool) bool { return !slices.Contains(m.Open, call) })
 	}
 }
 
@@ -337,7 +354,11 @@ func (h *host) handleAttach(s *stream, body []byte) {
 func recordAnswer(h *host, x session.Send) {
 	var a protocol.EngineAnswer
 	if protocol.MayHaveTag(x.Body, protocol.TagEngineAnswer, &wireLimits) && a.Decode(x.Body, &wireLimits) == nil {
-		if m := h.sentCalls[session.CallRef{Session: h.machine.EngineOf(x.Conn).ID, ID: a.ID}]; m != nil {
+		at := session.CallRef{Session: h.machine.EngineOf(x.Conn).ID, ID: a.ID}
+		if m := h.sentCalls[at]; m != nil {
+			if !m.ended && !m.begun && effects.Code(a.Code) == effects.TooMany {
+				h.checkRefusedCall(at, m, string(a.Field))
+			}
 			m.ended, m.answeredOn = true, x.Conn
 		}
 	}
