@@ -28,6 +28,9 @@ func (w *trial) SetRole(n *world.Node) {
 	w.Cluster.SetRole(n)
 }
 
+// Plan returns the plan of the run, from which the oracles of systems learn the settings of their machines.
+func (w *trial) Plan() *plan.Plan { return w.SourcePlan }
+
 // StartEngines queues the workload of the engines.
 func (w *trial) StartEngines() {
 	if w.nodes.rankCount > 0 {

@@ -52,7 +52,9 @@ var promises = map[string]string{
 		"number of times, and never wait for pages that are free; requests to a peer are sent in order",
 	"L8": "each request that arrives is answered unless a crash or a disconnect intervenes, and no request that arrives " +
 		"unchanged is treated as malformed",
-	"L9":       "every failure is explained",
+	"L9": "every failure is explained",
+	"L10": "a worker tells directories what it has, and asks them what others have, within the configured times and " +
+		"limits, and no more often than needed",
 	"contract": "machines and models keep the contract between a machine and its driver (effects/doc.go)",
 	"panic":    "no machine ever panics because of an impossible state",
 }

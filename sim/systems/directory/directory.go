@@ -70,7 +70,7 @@ var System = custom.System{
 		crowdItem: newFlood, silenceItem: newSilence,
 	},
 	Oracles: []oracle.Oracle{holdersOracle, orderOracle, reportsOracle, convergenceOracle,
-		honestyOracle, repliesOracle, departureOracle, silenceOracle},
+		honestyOracle, repliesOracle, departureOracle, silenceOracle, clientOracle},
 	FactNames:      []string{"settled"},
 	IsWellFormed:   isLegible,
 	CommandTimeout: convergeTime + 2*time.Second,
@@ -86,7 +86,7 @@ func listProcesses(p *plan.Plan) (all []custom.Process) {
 	}
 	for _, x := range workers {
 		begin := func(b custom.Boot) (effects.Machine, error) {
-			return newNode(x.id, b, registrarConfig(b.Plan), directoryNames(b.Plan))
+			return newNode(x.id, b, registrarConfig(b.Plan, x.id), directoryNames(b.Plan))
 		}
 		if x.node == vanillaName {
 			begin = func(b custom.Boot) (effects.Machine, error) { return newVanillaWorker(x.id, b), nil }
@@ -101,19 +101,64 @@ func listProcesses(p *plan.Plan) (all []custom.Process) {
 	return all
 }
 
-// registrarConfig returns the configuration of a worker's registrar.
-func registrarConfig(p *plan.Plan) registrar.Config {
+// registrarConfig returns the configuration of a worker's registrar. Half of the plans have the usual values; the other
+// half draws each setting, so that it often decides. The limits stay such that the directories converge in time.
+func registrarConfig(p *plan.Plan, w workerID) registrar.Config {
 	c := registrar.Default()
 	c.RequestTimeout, c.BackoffMin, c.BackoffMax = requestTimeout, 20*effects.Millisecond, 300*effects.Millisecond
 	c.HeartbeatEvery, c.ReportDelay, c.ReportOperations, c.LeaveTimeout = heartbeatInterval, 10*effects.Millisecond, 3, effects.Second
 	c.SyncEvery, c.SyncEveryMax, c.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 10*effects.Millisecond
 	c.SyncBatchSlots, c.SyncPoll, c.SyncPollsMax, c.SyncResendMax = 2, 100*effects.Millisecond, 4, 4
+	c.LookupsMax, c.Window, c.CacheSize = 4, 2, 3
+	c.LookupTimeout, c.CacheTime = requestTimeout, 100*effects.Millisecond
+	if at := draw.Hash(p.Seed, draw.Plan, 8, 60); !draw.IsFixed(p.Seed) && at.ChancePermille(500) {
+		drawTimes(p, &c)
+		if w.lacksExtensions {
+			// A directory states no silence to such a worker, and a lost heartbeat may cost a full sync.
+			c.HeartbeatEvery, c.HeartbeatsLost = min(c.HeartbeatEvery, heartbeatInterval), max(c.HeartbeatsLost, 3)
+			c.RequestTimeout = requestTimeout
+		}
+		drawLookupLimits(p, &c)
+	}
 	if hasLongPrompt(p) {
 		c.SyncBatchSlots, c.SyncPause = 1, effects.Millisecond
 	}
-	c.LookupsMax, c.Window, c.CacheSize = 4, 2, 3
-	c.LookupTimeout, c.CacheTime = requestTimeout, 100*effects.Millisecond
 	return c
+}
+
+// drawTimes draws the settings of reports, heartbeats and full syncs.
+func drawTimes(p *plan.Plan, c *registrar.Config) {
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 8, 60+n) }
+	const ms = effects.Millisecond
+	c.RequestTimeout, c.BackoffMin = at(1).Duration(100*ms, 400*ms), at(2).Duration(5*ms, 40*ms)
+	c.BackoffMax = c.BackoffMin + at(3).Duration(0, 300*ms)
+	c.HeartbeatEvery, c.HeartbeatsLost = at(4).Duration(150*ms, 350*ms), uint32(at(5).Between(1, 4))
+	if p.System == systemName && at(6).ChancePermille(400) {
+		c.HeartbeatEvery = 5 * effects.Second // The silence that the directory states requires more.
+	}
+	c.ReportDelay, c.ReportOperations = at(7).Duration(0, 40*ms), at(8).Between(1, 8)
+	c.LeaveTimeout = at(9).Duration(100*ms, effects.Second)
+	c.SyncEvery = at(10).Duration(50*ms, 200*ms)
+	c.SyncEveryMax = c.SyncEvery + at(11).Duration(0, 300*ms)
+	c.SyncPause, c.SyncBatchSlots = at(12).Duration(0, 15*ms), at(13).Between(1, 6)
+	c.SyncPoll, c.SyncPollsMax, c.SyncResendMax = at(14).Duration(40*ms, 150*ms), uint32(at(15).Between(2, 6)), at(16).Between(1, 4)
+}
+
+// drawLookupLimits draws the settings of lookups.
+func drawLookupLimits(p *plan.Plan, c *registrar.Config) {
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 8, 80+n) }
+	c.LookupsMax, c.Window, c.TriesMax = at(0).Between(1, 4), uint16(at(1).Between(1, 3)), at(2).Between(1, 3)
+	c.LookupTimeout = at(3).Duration(100*effects.Millisecond, 300*effects.Millisecond)
+	c.CacheTime, c.CacheSize = at(4).Duration(20*effects.Millisecond, 500*effects.Millisecond), at(5).Between(0, 3)
+	if at(6).ChancePermille(150) {
+		c.CacheTime = 0
+	}
+	if at(7).ChancePermille(300) {
+		c.PrefixMax = at(8).Between(1, chunksPerPrompt)
+	}
+	if at(9).ChancePermille(400) {
+		c.HoldersMax = 1
+	}
 }
 
 // journalLength returns the number of changes that the store of a worker records, which is often too small.

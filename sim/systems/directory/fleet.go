@@ -16,18 +16,21 @@ import (
 
 // Fleet is Replicas at the size of a real deployment: workers start, leave and crash all the time.
 var Fleet = custom.System{
-	Name:           "fleet",
+	Name:           fleetName,
 	Processes:      func(*plan.Plan) []custom.Process { return sharingProcesses(fleetWorkers, 1000, raiseLimits) },
 	Draw:           drawFleet,
 	Commands:       Replicas.Commands,
-	Oracles:        []oracle.Oracle{fleetConvergenceOracle, historyOracle, honestyOracle, repliesOracle, departureOracle},
+	Oracles:        []oracle.Oracle{fleetConvergenceOracle, historyOracle, honestyOracle, repliesOracle, departureOracle, clientOracle},
 	FactNames:      []string{"settled"},
 	IsWellFormed:   Replicas.IsWellFormed,
 	CommandTimeout: fleetConvergeTime + 2*time.Second,
 	DriftMaxPPM:    20_000,
 }
 
-const fleetSize = 64
+const (
+	fleetName = "fleet"
+	fleetSize = 64
+)
 
 // fleetWorkers lists the workers of Fleet.
 var fleetWorkers = func() (all []workerNode) {

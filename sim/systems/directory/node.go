@@ -68,7 +68,7 @@ func (n *node) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	}
 	n.Standalone.Step(&v, &n.store, ev)
 	for _, a := range n.Lookups.Results() {
-		out.Deliver(effects.Deliver{Ticket: effects.Ticket(a.Ref.Attempt), Code: a.Code})
+		out.Deliver(effects.Deliver{Ticket: effects.Ticket(a.Ref.Attempt), Code: a.Code, Hits: uint32(len(a.Holders))})
 	}
 	n.Lookups.ClearResults()
 	if n.leaveTicket != 0 && n.Registrar.CountActive() == 0 {

@@ -39,7 +39,8 @@ var Replicas = custom.System{
 			return &lagBody{effects.Duration(10+2*x.Number) * effects.Millisecond, effects.Duration(x.Span)}
 		},
 	},
-	Oracles:        []oracle.Oracle{replicaConvergenceOracle, wantRateOracle, historyOracle, honestyOracle, repliesOracle, departureOracle},
+	Oracles: []oracle.Oracle{replicaConvergenceOracle, wantRateOracle, historyOracle, honestyOracle, repliesOracle, departureOracle,
+		clientOracle},
 	FactNames:      []string{"settled"},
 	IsWellFormed:   func(b []byte) bool { return isLegible(b) || isLogMessage(b) },
 	CommandTimeout: replicaConvergeTime + 2*time.Second,
@@ -114,7 +115,7 @@ func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.C
 	all = append(all, custom.Process{Name: logName, Channels: []effects.Channel{effects.ChannelLog}, New: newLogServer(minEntries)})
 	for i, x := range workers {
 		all = append(all, custom.Process{Name: x.node, New: func(b custom.Boot) (effects.Machine, error) {
-			return newNode(x.id, b, registrarConfig(b.Plan), directoriesOf(b.Plan, i))
+			return newNode(x.id, b, registrarConfig(b.Plan, x.id), directoriesOf(b.Plan, i))
 		}})
 	}
 	return all
