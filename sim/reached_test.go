@@ -121,7 +121,7 @@ func applyRule(all map[string]expectation, word, what, why string) (covered int,
 			e.never, e.why = !slices.Contains(possible, rest), why
 			unknown = slices.DeleteFunc(unknown, func(s string) bool { return s == rest })
 		case "never":
-			if name != what {
+			if ok, err := path.Match(what, name); name != what && (err != nil || !ok) {
 				continue
 			}
 			e.never, e.why = true, why
