@@ -65,12 +65,12 @@ var System = custom.System{
 	Name:      systemName,
 	Processes: listProcesses,
 	Draw:      drawPlan,
-	Commands: map[string]func(plan.Item) effects.CommandBody{
+	Commands: settingCommands(map[string]func(plan.Item) effects.CommandBody{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
 		crowdItem: newFlood, silenceItem: newSilence,
-	},
+	}),
 	Oracles: []oracle.Oracle{holdersOracle, orderOracle, reportsOracle, convergenceOracle,
-		honestyOracle, repliesOracle, departureOracle, silenceOracle, clientOracle},
+		honestyOracle, repliesOracle, departureOracle, silenceOracle, clientOracle, modelOracle},
 	FactNames:      []string{"settled"},
 	IsWellFormed:   isLegible,
 	CommandTimeout: convergeTime + 2*time.Second,
@@ -167,18 +167,27 @@ func journalLength(p *plan.Plan) int { return 1 << draw.Hash(p.Seed, draw.Plan, 
 // directoryConfig returns the configuration of a directory. Limits that stop work are small; limits that make the
 // directory forget are large.
 func directoryConfig(b custom.Boot, name string) serve.Config {
-	at := func(n uint64) draw.Value { return draw.Hash(b.Plan.Seed, draw.Plan, 8, n) }
-	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
+	c := serve.Config{Directory: limitsOf(b.Plan), Wire: protocol.DefaultLimits()}
 	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
-	d := &c.Directory
-	d.Seed = b.Seed
+	c.Directory.Seed = b.Seed
+	return c
+}
+
+// limitsOf returns the limits and times of the directories of a plan.
+func limitsOf(p *plan.Plan) core.Config {
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 8, n) }
+	d := core.Default()
 	d.Instances, d.Workers, d.WorkersPerInstance, d.WorkersPerConnection, d.Holders = 8, 16, 4, 4, 64
 	d.Silence, d.SyncTimeout, d.Fade, d.EndsPerStep = silenceTimeout, syncTimeout, fadeTime, 16
 	d.Syncs, d.SweepRows = at(1).Between(1, 4), 1+at(2).Between(0, 40)
-	if isFlooded(b.Plan) { // Half of each table has room for all workers except for the crowd's.
+	if p.System == "fleet" {
+		d.PeersPerLookup = 2 * fleetSize
+	}
+	if isFlooded(p) { // Half of each table has room for all workers except for the crowd's.
 		d.Syncs, d.Chunks = max(2, d.Syncs), 600
 	}
-	return c
+	applySettings(p, &d)
+	return d
 }
 
 // How long a directory waits for a message from a worker, and for the next batch of a sync; and how long it keeps
@@ -191,6 +200,7 @@ const (
 
 // drawPlan draws the workload and the crowd.
 func drawPlan(d custom.Draws, p *plan.Plan) {
+	drawSettings(d, p)
 	drawWork(d, p, workers, convergeTime, len(directoryNames(p)))
 	if mayFlood(p) && p.Profile != "calm" {
 		p.Items = append(p.Items, d.Items(crowdItem, 1, 1, crowdName)...)
@@ -209,7 +219,8 @@ func drawWork(d custom.Draws, p *plan.Plan, workers []workerNode, converge time.
 	for _, x := range workers {
 		names = append(names, x.node)
 	}
-	p.Items = append(d.Items("admit", 10, 60, names...), d.Items("evict", 0, 30, names...)...)
+	p.Items = append(p.Items, d.Items("admit", 10, 60, names...)...)
+	p.Items = append(p.Items, d.Items("evict", 0, 30, names...)...)
 	p.Items = append(p.Items, d.Items("lookup", 5, 60, names...)...)
 	p.Items = append(p.Items, d.Items("leave", 0, 2, names[:len(names)-1]...)...)
 	if hasLongPrompt(p) {

@@ -17,6 +17,7 @@ type entry struct {
 	possible                         []uint64     // chunks that the directory may state
 	required                         *chunkReplay // chunks that the directory must state; nil if an operation is missing
 	sync                             *syncState
+	sendsHeartbeats                  bool
 	appliesOps                       bool   // the directory applies the worker's operations
 	sequenceKnown                    bool   // the number of the next operation is known
 	nextSequence                     uint64 // the number of the next operation
@@ -45,6 +46,20 @@ type syncState struct {
 	fullBatches int // batches with chunks
 	endReceived bool
 	replay      *chunkReplay // nil if an operation or a batch is missing
+}
+
+// applyReport applies a report of operations. A report with more operations than the limit is refused, so that all of
+// them are missing.
+func (t *entry) applyReport(now effects.Time, ops []protocol.KVOperation, limit int) {
+	if len(ops) <= limit {
+		t.applyOperations(now, ops)
+		return
+	}
+	t.required = nil
+	t.gaps = append(t.gaps, gap{at: now})
+	if t.sync != nil {
+		t.sync.replay = nil
+	}
 }
 
 // applyOperations applies a report of operations.

@@ -98,8 +98,8 @@ var fleetConvergenceOracle = oracle.New("fleet converges",
 // function is called with the time since the last fault, or since the last change at a worker if that was later.
 func WrongAnswers(report func(after effects.Duration)) oracle.Oracle {
 	return oracle.New("wrong answers", "measures how long directories give wrong replies",
-		checkLookups(func(b *ledger, _ *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
-			if b.faultsEndAt != 0 && c.Now() > max(b.faultsEndAt, b.lastChangeAt) && findDifference(fleetWorkers, b, q, m) != "" {
+		checkLookups(func(b *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
+			if b.faultsEndAt != 0 && c.Now() > max(b.faultsEndAt, b.lastChangeAt) && findDifference(fleetWorkers, x.limits.PeersPerLookup, b, q, m) != "" {
 				report(c.Now().Sub(max(b.faultsEndAt, b.lastChangeAt)))
 			}
 		}))

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
@@ -19,6 +20,8 @@ type ledger struct {
 	lastChangeAt effects.Time                // time of the last change at any worker
 	directories  map[string]*directoryLedger // by the name of a directory's node
 	incarnations incarnations
+	reply        effects.Reply // of the present step, if hasReply is set; its body is borrowed
+	hasReply     bool
 }
 
 // directoryLedger is the part of a ledger about one directory.
@@ -29,6 +32,12 @@ type directoryLedger struct {
 	turn      int
 	clock     awakeClock
 	contacts  map[workerID]lastContact
+	limits    core.Config
+	// registration is the message of the latest step, if it was a registration or a heartbeat; at and isHeartbeat say when
+	// and which.
+	registration *protocol.RegisterMsg
+	registeredAt effects.Time
+	isHeartbeat  bool
 }
 
 // directoryOf returns the part about the node of a call, or nil if the node is not a directory.
@@ -41,7 +50,7 @@ func (b *ledger) directoryOf(c *oracle.Call) *directoryLedger {
 		b.directories = map[string]*directoryLedger{}
 	}
 	if b.directories[name] == nil {
-		b.directories[name] = &directoryLedger{requests: map[effects.Request]request{}}
+		b.directories[name] = &directoryLedger{requests: map[effects.Request]request{}, limits: limitsOf(planOf(c))}
 	}
 	return b.directories[name]
 }
@@ -62,6 +71,9 @@ func checkLookups(check lookupCheck) func(l *oracle.Subscriptions[ledger]) {
 		followClocks(l)
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Command) { b.recordCommand(c, e) })
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Observe) {
+			if x := b.directoryOf(c); x != nil && e.Fact == effects.FactDirectory {
+				x.handleNote(core.NoteKind(e.ID), workerID{instance: string(e.Why.Name), rank: e.Count})
+			}
 			if e.Fact == factAtRest {
 				b.faultsEndAt = effects.Time(e.ID)
 				b.incarnations.keepsSilentWorkers = e.Count == keepSilentWorkers
@@ -76,7 +88,15 @@ func checkLookups(check lookupCheck) func(l *oracle.Subscriptions[ledger]) {
 		})
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Reply) {
 			if x := b.directoryOf(c); x != nil {
-				b.handleReply(x, c, e, check)
+				b.reply, b.hasReply = *e, true
+			}
+		})
+		// A reply is judged after the notes of the step, which may say that the directory has dropped a worker.
+		oracle.On(l, func(b *ledger, c *oracle.Call, _ oracle.StepEnded) {
+			if b.hasReply {
+				b.hasReply = false
+				b.handleReply(b.directoryOf(c), c, &b.reply, check)
+				b.reply = effects.Reply{}
 			}
 		})
 		oracle.On(l, func(b *ledger, c *oracle.Call, _ oracle.IncarnationEnded) { b.handleDown(c) })
@@ -84,6 +104,7 @@ func checkLookups(check lookupCheck) func(l *oracle.Subscriptions[ledger]) {
 }
 
 func (b *ledger) handleDown(c *oracle.Call) {
+	b.hasReply = false // An incarnation may end while the effects of a step are carried out.
 	delete(b.directories, c.NodeName())
 	delete(b.chunks, c.NodeName())
 	delete(b.departed, c.NodeName())
@@ -141,7 +162,10 @@ func countPrefix(chunks, wanted []uint64) (n int) {
 // handleMessage updates the ledger with a message that arrived at the directory.
 func (b *directoryLedger) handleMessage(c *oracle.Call, e *effects.Received) {
 	now := b.clock.awakeNow()
-	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool { return now.Sub(t.heardAt) >= silenceTimeout })
+	b.registration = nil
+	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool {
+		return now.Sub(t.heardAt) >= silenceTimeout && (t.sendsHeartbeats || !b.limits.HeartbeatersOnly)
+	})
 	for _, t := range b.entries {
 		t.fadeReports(now)
 		if t.sync != nil && now.Sub(t.sync.progressAt) >= syncTimeout {
@@ -167,7 +191,7 @@ func (b *directoryLedger) handleMessage(c *oracle.Call, e *effects.Received) {
 		}
 	case *protocol.BatchedKVOperationMsg:
 		if t := b.recordSender(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed {
-			t.applyOperations(now, x.Operations)
+			t.applyReport(now, x.Operations, b.limits.HashesPerBatch)
 		}
 	case *protocol.KVAdmitMsg:
 		if t := b.recordSender(now, x.Worker, protocol.UUID{}); t != nil && e.Channel == effects.ChannelFeed {
@@ -199,7 +223,20 @@ func (b *directoryLedger) handleMessage(c *oracle.Call, e *effects.Received) {
 		b.recordSender(now, x.Worker, protocol.UUID{})
 	case *protocol.BatchedP2PLookupMsg:
 		b.recordSender(now, x.Worker, protocol.UUID{})
-		b.requests[e.Request] = request{sender: workerIDOf(x.Worker), hashes: hashBits(x.Hashes)}
+		hashes := x.Hashes[:min(len(x.Hashes), b.limits.HashesPerLookup)]
+		b.requests[e.Request] = request{sender: workerIDOf(x.Worker), hashes: hashBits(hashes)}
+	}
+}
+
+// handleNote forgets a worker that the directory has dropped because the worker had no connection. The directory model
+// judges when that may happen. If the message of the step was a registration, the worker is known again.
+func (b *directoryLedger) handleNote(k core.NoteKind, id workerID) {
+	if k != core.WorkerDisconnected && k != core.WorkerDisplaced {
+		return
+	}
+	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool { return t.id == id })
+	if m := b.registration; m != nil && workerIDOf(m.Worker) == id {
+		b.handleRegistration(b.registeredAt, m, b.isHeartbeat)
 	}
 }
 
@@ -252,17 +289,20 @@ func addressOf(m *protocol.RegisterMsg) string {
 
 // handleRegistration handles a registration or a heartbeat.
 func (b *directoryLedger) handleRegistration(now effects.Time, m *protocol.RegisterMsg, isHeartbeat bool) {
+	b.registration, b.registeredAt, b.isHeartbeat = m, now, isHeartbeat
 	t, vanilla := b.findEntry(workerIDOf(m.Worker)), m.Incarnation == protocol.UUID{}
 	switch {
-	case t != nil && !vanilla && t.previousIncarnation == m.Incarnation: // The previous incarnation is not accepted again.
+	case t != nil && !vanilla && t.previousIncarnation == m.Incarnation && now.Sub(t.heardAt) < b.limits.Yield:
+		// The previous incarnation is not accepted again, as long as the present one is heard.
 	case t != nil && t.incarnation == m.Incarnation && !vanilla,
 		t != nil && t.incarnation == m.Incarnation && isHeartbeat && t.address == addressOf(m):
+		t.sendsHeartbeats = t.sendsHeartbeats || isHeartbeat
 		b.recordContact(t, now)
 	case t != nil && vanilla && isHeartbeat: // The worker has another address, or its release states an incarnation.
 	default:
 		delete(b.firstTurn, string(m.InstanceID))
 		created := &entry{id: workerIDOf(m.Worker), incarnation: m.Incarnation, url: string(m.PeerInitURL), address: addressOf(m),
-			appliesOps: isHeartbeat}
+			appliesOps: isHeartbeat, sendsHeartbeats: isHeartbeat}
 		if !isHeartbeat {
 			created.required = &chunkReplay{}
 		}
