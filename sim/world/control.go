@@ -21,7 +21,8 @@ type Conn struct {
 	Channel           effects.Channel
 	Server            int32  // plan.NoNode: no node has that address
 	Host              string `snap:"skip"` // by which the client addressed the server
-	serverIncarnation uint32 // the server's incarnation that last received from the client; 0 also if none
+	reachedServer     bool   // a server has received from the client
+	serverIncarnation uint32 // the server's incarnation that last received from the client
 	Closed            bool
 	Dead              bool  // nothing arrives any more, except for Stragglers
 	OpenReported      bool  `snap:"skip"` // the client was notified that it is open
@@ -30,6 +31,7 @@ type Conn struct {
 	Requests          []sentRequest   `snap:"skip"` // includes ended requests that may still get a reply
 	Opened            effects.Time    `snap:"skip"` // on the client's clock
 	lastReplyAt       int64           `snap:"skip"` // when the newest reply leaves the client's mailbox
+	postsUntil        int64           `snap:"skip"` // when the last post reaches a user's machine, also of those that arrive twice
 	lastPostAt        int64           `snap:"skip"` // when the newest post reaches a user's machine, which receives posts in order
 	SentCount         uint64          // number of messages sent on the connection
 	Offer             effects.GrantID // the offer that the newest request is about
@@ -223,11 +225,18 @@ func (c *Conn) endRequests(w *World, n *Node, delay effects.Duration, code effec
 // notifyServer lets the server notice that its client has disconnected. Transports need not report the disconnect; if
 // always is set, the report is not omitted.
 func (c *Conn) notifyServer(w *World, always bool) {
-	if c.Server < 0 || c.serverIncarnation == 0 || c.Channel.Order() == effects.OneWay {
+	if c.Channel == effects.ChannelFeed && c.Server >= 0 && w.Nodes[c.Server].Custom && c.SentCount > 0 {
+		w.QueueAfter(max(0, effects.Duration(c.postsUntil-w.Now))+feedLostDelay,
+			Delivery{Kind: KindPostArrives, Node: plan.NoNode, A: c.ID, B: postsEnded})
+		return
+	}
+	if c.Server < 0 || !c.reachedServer || c.Channel.Order() == effects.OneWay {
 		return
 	}
 	s := w.Nodes[c.Server]
 	d := w.DrawForConn(draw.Notice, c)
+	// A directory uses a transport that reports the end of each connection, unless the network loses the end.
+	always = always || !c.Dead && (c.Channel == effects.ChannelDirectory || c.Channel == effects.ChannelHeartbeat)
 	if s.Up && s.Incarnation == c.serverIncarnation && (always || d.ChancePermille(500)) {
 		w.QueueForNode(s, d.Rehash().HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindConnLost, A: c.serverConnID()})
 	}
@@ -304,7 +313,7 @@ func (w *World) handleRequestArrival(d Delivery) {
 		c.FindRequest(effects.Corr(d.B)).Parked = d.Body
 		return
 	}
-	c.serverIncarnation = s.Incarnation
+	c.reachedServer, c.serverIncarnation = true, s.Incarnation
 	q := c.FindRequest(effects.Corr(d.B))
 	w.Requests = append(w.Requests, Request{Conn: c, Corr: q.Corr, SentAt: q.SentAt, nth: q.nth, Offer: q.Offer,
 		Node: s.ID, Incarnation: s.Incarnation, Channel: c.Channel, repeatsField: q.RepeatsField, At: w.Now})

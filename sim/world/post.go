@@ -89,11 +89,29 @@ func (c *Conn) postDone(w *World, n *Node, e *effects.Post) {
 	}
 }
 
+// The transport of a directory reports the end of a feed after all messages of the feed. If the node is down, its next
+// incarnation receives the messages, and later the report.
+const (
+	feedLostDelay = effects.Millisecond
+	feedLostRetry = 1100 * effects.Millisecond
+	feedLostTries = 10
+	postsEnded    = 1 // in field B of the delivery; field C counts the tries
+)
+
 // deliverPost delivers a one-way message to its node, or keeps the message until the node is up again.
 func (w *World) deliverPost(d Delivery) {
 	c := w.Conns[d.A-1]
 	s := w.Nodes[c.Server]
-	if !s.Up {
+	switch {
+	case d.B == postsEnded && !s.Up:
+		if d.C++; d.C < feedLostTries {
+			w.QueueAfter(feedLostRetry, d)
+		}
+		return
+	case d.B == postsEnded:
+		w.QueueForNode(s, 0, Delivery{Kind: KindConnLost, A: 1<<41 | d.A})
+		return
+	case !s.Up:
 		s.Missed = append(s.Missed, d)
 		return
 	}
@@ -138,7 +156,8 @@ func (c *Conn) postCustom(w *World, n *Node, e *effects.Post) {
 	}
 	w.QueueAfter(delay, Delivery{Kind: KindPostArrives, Node: plan.NoNode, A: c.ID, Body: w.CopyBody(body)})
 	if second, yes := w.DrawStrike(plan.FaultPostDoubled, c.Name, c.SentCount); yes {
-		w.QueueAfter(delay+second.Duration(0, effects.Second), Delivery{Kind: KindPostArrives, Node: plan.NoNode, A: c.ID,
-			Body: w.CopyBody(body)})
+		delay += second.Duration(0, effects.Second)
+		w.QueueAfter(delay, Delivery{Kind: KindPostArrives, Node: plan.NoNode, A: c.ID, Body: w.CopyBody(body)})
 	}
+	c.postsUntil = max(c.postsUntil, w.Now+int64(delay))
 }

@@ -59,6 +59,7 @@ func newSilence(plan.Item) effects.CommandBody { return &silenceBody{} }
 
 type crowd struct {
 	active          bool
+	unruly          *unruliness                   `snap:"share"` // nil: every message is within the limits
 	sharesInstances bool                          `snap:"share"` // the workers are ranks of a few instances
 	incarnation     protocol.UUID                 `snap:"share"`
 	directoryAddrs  [connKinds]effects.Addr       `snap:"share"`
@@ -74,6 +75,9 @@ func newCrowd(b custom.Boot) *crowd {
 	x := &crowd{
 		active: isFlooded(b.Plan), sharesInstances: draw.Hash(b.Plan.Seed, draw.Plan, 8, 31).ChancePermille(500),
 		incarnation: protocol.UUID{0xC0, byte(b.Seed), byte(b.Seed >> 8), 1},
+	}
+	if isUnruly(b.Plan) {
+		x.unruly = &unruliness{seed: b.Seed, limits: limitsOf(b.Plan)}
 	}
 	for i, ch := range connChannels {
 		x.directoryAddrs[i] = b.Addr(directoryName, ch)
@@ -195,6 +199,9 @@ func (w *crowd) useConn(now effects.Time, i int, out *effects.Effects) {
 	}
 	turn := w.turns[i]
 	w.turns[i]++
+	if w.unruly != nil && w.misbehave(now, i, turn, out) {
+		return
+	}
 	if kind == feedConn {
 		w.sendOperations(l, turn%(crowdConns*crowdWorkersPerConn), out)
 		return

@@ -67,7 +67,7 @@ var System = custom.System{
 	Draw:      drawPlan,
 	Commands: settingCommands(map[string]func(plan.Item) effects.CommandBody{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
-		crowdItem: newFlood, silenceItem: newSilence,
+		crowdItem: newFlood, silenceItem: newSilence, unrulyItem: func(plan.Item) effects.CommandBody { return &settingBody{} },
 	}),
 	Oracles: []oracle.Oracle{holdersOracle, orderOracle, reportsOracle, convergenceOracle,
 		honestyOracle, repliesOracle, departureOracle, silenceOracle, clientOracle, modelOracle},
@@ -207,6 +207,9 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 		p.Items = append(p.Items, plan.Item{
 			At: p.FaultsEnd + convergeTime + time.Second, Do: silenceItem, Node: p.Items[len(p.Items)-1].Node,
 		})
+		if d.NumberBelow("unruly", 0, 2) == 0 {
+			p.Items = append(p.Items, plan.Item{Do: unrulyItem, Node: p.Items[len(p.Items)-1].Node})
+		}
 		// The first workers to register get the places. The directory restarts, so that all workers compete at once.
 		p.Faults = append(p.Faults, plan.ScheduledFault{Fault: plan.FaultCrash, At: p.FaultsEnd / 2, Node: 0})
 	}

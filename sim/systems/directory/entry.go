@@ -23,6 +23,7 @@ type entry struct {
 	nextSequence                     uint64 // the number of the next operation
 	gaps                             []gap
 	reportedAt                       map[uint64]effects.Time // time of the last report, by chunk
+	syncTimeout, fadeTime            effects.Duration        // of the directory
 }
 
 // A gap is a place in the reports where operations are missing.
@@ -136,11 +137,11 @@ func (t *entry) recordReport(now effects.Time, chunk uint64) {
 // fade time begins with the directory's first step after the first one, which is late if the directory was frozen.
 func (t *entry) fadeReports(now effects.Time) {
 	for i := range t.gaps {
-		if g := &t.gaps[i]; g.halfAt == 0 && now.Sub(g.at) >= fadeTime {
+		if g := &t.gaps[i]; g.halfAt == 0 && now.Sub(g.at) >= t.fadeTime {
 			g.halfAt = now
 		}
 	}
-	for len(t.gaps) > 0 && t.gaps[0].halfAt != 0 && now.Sub(t.gaps[0].halfAt) >= fadeTime {
+	for len(t.gaps) > 0 && t.gaps[0].halfAt != 0 && now.Sub(t.gaps[0].halfAt) >= t.fadeTime {
 		t.possible = slices.DeleteFunc(t.possible, func(chunk uint64) bool { return t.reportedAt[chunk] < t.gaps[0].at })
 		t.gaps = t.gaps[1:]
 	}
@@ -160,7 +161,7 @@ func (t *entry) applyBatch(now effects.Time, m *protocol.FullSyncBatchMsg) {
 	if t.sync.batchSeen[m.BatchID] = true; len(m.Keys) > 0 {
 		t.sync.fullBatches++
 	}
-	t.sync.recordProgress(now)
+	t.sync.recordProgress(now, t.syncTimeout)
 	if a := t.sync.replay; a != nil {
 		for _, k := range m.Keys {
 			a.chunks = addChunk(a.chunks, k.Bits)
@@ -177,8 +178,8 @@ const batchesPerTimeout = 64
 // recordProgress records that a part of a sync has arrived, so that the sync timeout starts again, unless the sync is
 // too slow. The directory may then give up the sync, and need not state its chunks. A sync that is fast enough must not
 // be given up.
-func (s *syncState) recordProgress(now effects.Time) {
-	if now.Sub(s.beganAt) <= syncTimeout+effects.Duration(s.fullBatches)*(syncTimeout/batchesPerTimeout) {
+func (s *syncState) recordProgress(now effects.Time, timeout effects.Duration) {
+	if now.Sub(s.beganAt) <= timeout+effects.Duration(s.fullBatches)*(timeout/batchesPerTimeout) {
 		s.progressAt = now
 	}
 }

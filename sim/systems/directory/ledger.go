@@ -50,7 +50,9 @@ func (b *ledger) directoryOf(c *oracle.Call) *directoryLedger {
 		b.directories = map[string]*directoryLedger{}
 	}
 	if b.directories[name] == nil {
-		b.directories[name] = &directoryLedger{requests: map[effects.Request]request{}, limits: limitsOf(planOf(c))}
+		x := &directoryLedger{requests: map[effects.Request]request{}, limits: limitsOf(planOf(c))}
+		x.clock.setPulse(&x.limits)
+		b.directories[name] = x
 	}
 	return b.directories[name]
 }
@@ -164,11 +166,11 @@ func (b *directoryLedger) handleMessage(c *oracle.Call, e *effects.Received) {
 	now := b.clock.awakeNow()
 	b.registration = nil
 	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool {
-		return now.Sub(t.heardAt) >= silenceTimeout && (t.sendsHeartbeats || !b.limits.HeartbeatersOnly)
+		return now.Sub(t.heardAt) >= b.limits.Silence && (t.sendsHeartbeats || !b.limits.HeartbeatersOnly)
 	})
 	for _, t := range b.entries {
 		t.fadeReports(now)
-		if t.sync != nil && now.Sub(t.sync.progressAt) >= syncTimeout {
+		if t.sync != nil && now.Sub(t.sync.progressAt) >= b.limits.SyncTimeout {
 			t.sync = nil
 		}
 	}
@@ -216,7 +218,7 @@ func (b *directoryLedger) handleMessage(c *oracle.Call, e *effects.Received) {
 	case *protocol.FullSyncEndMsg:
 		if t := b.recordSender(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed && t.isSyncing(x.SyncID) {
 			t.sync.endReceived = true
-			t.sync.recordProgress(now)
+			t.sync.recordProgress(now, b.limits.SyncTimeout)
 			t.completeSync()
 		}
 	case *protocol.FullSyncStatusMsg:
@@ -302,7 +304,7 @@ func (b *directoryLedger) handleRegistration(now effects.Time, m *protocol.Regis
 	default:
 		delete(b.firstTurn, string(m.InstanceID))
 		created := &entry{id: workerIDOf(m.Worker), incarnation: m.Incarnation, url: string(m.PeerInitURL), address: addressOf(m),
-			appliesOps: isHeartbeat, sendsHeartbeats: isHeartbeat}
+			appliesOps: isHeartbeat, sendsHeartbeats: isHeartbeat, syncTimeout: b.limits.SyncTimeout, fadeTime: b.limits.Fade}
 		if !isHeartbeat {
 			created.required = &chunkReplay{}
 		}

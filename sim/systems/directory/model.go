@@ -104,7 +104,8 @@ func (m *directoryModel) nextOrder() uint64 {
 }
 
 func (m *directoryModel) note(k core.NoteKind, w *modelWorker) {
-	m.notes = append(m.notes, modelNote{k, w.id})
+	// Notes are for people: a long name is cut.
+	m.notes = append(m.notes, modelNote{k, workerID{instance: effects.SanitizeText([]byte(w.id.instance)), rank: w.id.rank}})
 }
 
 func (m *directoryModel) find(id workerID) *modelWorker {

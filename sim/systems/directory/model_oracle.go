@@ -65,6 +65,7 @@ func (b *models) modelOf(c *oracle.Call) *judgedDirectory {
 	x := b.byNode[c.NodeName()]
 	if x == nil {
 		x = &judgedDirectory{model: directoryModel{limits: limitsOf(planOf(c))}}
+		x.clock.setPulse(&x.model.limits)
 		b.byNode[c.NodeName()] = x
 	}
 	return x
@@ -119,8 +120,8 @@ func (x *judgedDirectory) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 	})
 }
 
-// checkOfNote returns the check about a note.
-func checkOfNote(k core.NoteKind) oracle.Check {
+// noteCheck returns the check about a note.
+func noteCheck(k core.NoteKind) oracle.Check {
 	switch k {
 	case core.WorkerSilent:
 		return checkSilent
@@ -141,17 +142,17 @@ func checkOfNote(k core.NoteKind) oracle.Check {
 func (x *judgedDirectory) judgeNotes(c *oracle.Call) {
 	want, seen := x.model.notes, x.seen.notes
 	for i := range want {
-		c.CountJudged(checkOfNote(want[i].kind))
+		c.CountJudged(noteCheck(want[i].kind))
 	}
 	for i := range max(len(want), len(seen)) {
 		switch {
 		case i < len(want) && i < len(seen) && want[i] == seen[i]:
 		case i < len(seen) && !slices.Contains(want[min(i, len(want)):], seen[i]):
-			c.FailCheck(checkOfNote(seen[i].kind), "%s reports note %d about %s/%d, for which there is no reason", c.NodeName(), seen[i].kind,
+			c.FailCheck(noteCheck(seen[i].kind), "%s reports note %d about %s/%d, for which there is no reason", c.NodeName(), seen[i].kind,
 				seen[i].id.instance, seen[i].id.rank)
 			return
 		default:
-			c.FailCheck(checkOfNote(want[i].kind), "%s does not report note %d about %s/%d", c.NodeName(), want[i].kind, want[i].id.instance,
+			c.FailCheck(noteCheck(want[i].kind), "%s does not report note %d about %s/%d", c.NodeName(), want[i].kind, want[i].id.instance,
 				want[i].id.rank)
 			return
 		}
@@ -170,21 +171,19 @@ func (x *judgedDirectory) judgeMessage(c *oracle.Call, e *effects.Received) {
 		return
 	}
 	isRequest, isFeed := e.Channel == effects.ChannelDirectory, e.Channel == effects.ChannelFeed
-	check := checkRefusals // that a difference in the lack of room is about
 	var want effects.Code
 	switch r := msg.(type) {
 	case *protocol.RegisterMsg:
 		if !isRequest {
 			return
 		}
-		check, want = checkAdmitted, m.register(r, e)
+		want = m.register(r, e)
 		x.judgeRegistered(c, r.Incarnation)
 	case *protocol.HeartbeatMsg:
 		if isFeed {
 			return
 		}
 		var sync bool
-		check = checkAdmitted
 		sync, want = m.heartbeat((*protocol.RegisterMsg)(r), e)
 		x.judgeHeartbeat(c, (*protocol.RegisterMsg)(r), sync)
 	case *protocol.DeRegisterMsg:
@@ -196,22 +195,22 @@ func (x *judgedDirectory) judgeMessage(c *oracle.Call, e *effects.Received) {
 		if !isFeed {
 			return
 		}
-		check, want = checkLocations, m.report(&r.Worker, r.Incarnation, r.Location, r.Operations, true, e, x.codeOfRoom())
+		want = m.report(&r.Worker, r.Incarnation, r.Location, r.Operations, true, e, x.codeOfRoom())
 	case *protocol.KVAdmitMsg:
 		if !isFeed {
 			return
 		}
-		check, want = checkLocations, x.judgedOperation(r, e)
+		want = x.judgedOperation(r, e)
 	case *protocol.KVEvictMsg:
 		if !isFeed {
 			return
 		}
-		check, want = checkLocations, x.judgedOperation((*protocol.KVAdmitMsg)(r), e)
+		want = x.judgedOperation((*protocol.KVAdmitMsg)(r), e)
 	case *protocol.FullSyncStartMsg:
 		if !isRequest {
 			return
 		}
-		check, want = checkSlots, m.beginSync(r, e, seen)
+		want = m.beginSync(r, e, seen)
 	case *protocol.FullSyncBatchMsg:
 		if !isFeed {
 			return
@@ -241,10 +240,22 @@ func (x *judgedDirectory) judgeMessage(c *oracle.Call, e *effects.Received) {
 		return
 	}
 	if m.unsure {
-		c.CountVoid(check)
+		c.CountVoid(roomCheck(tag))
 		return
 	}
-	x.judgeCode(c, e, check, want)
+	x.judgeCode(c, e, tag, want)
+}
+
+// roomCheck returns the check about the room that a message of a kind needs.
+func roomCheck(tag protocol.Tag) oracle.Check {
+	switch tag {
+	case protocol.TagRegisterMsg, protocol.TagHeartbeatMsg:
+		return checkAdmitted
+	case protocol.TagFullSyncStartMsg:
+		return checkSlots
+	default:
+		return checkLocations
+	}
 }
 
 // judgedOperation passes an operation without an incarnation to the model.
@@ -262,7 +273,7 @@ func (x *judgedDirectory) codeOfRoom() effects.Code {
 }
 
 // judgeCode compares the code with which a message was refused with the code of the model.
-func (x *judgedDirectory) judgeCode(c *oracle.Call, e *effects.Received, check oracle.Check, want effects.Code) {
+func (x *judgedDirectory) judgeCode(c *oracle.Call, e *effects.Received, tag protocol.Tag, want effects.Code) {
 	seen := x.seen.code
 	if want == effects.Mismatch { // Not a refusal.
 		want = effects.OK
@@ -276,11 +287,12 @@ func (x *judgedDirectory) judgeCode(c *oracle.Call, e *effects.Received, check o
 			return
 		}
 	}
-	c.CountJudged(checkRefusals, check, checkSizes)
+	c.CountJudged(checkRefusals, checkSizes)
+	c.CountJudged(roomCheck(tag))
 	switch {
 	case want == seen:
 	case want == effects.TooMany || seen == effects.TooMany:
-		c.FailCheck(check, "%s refuses a message as %v, and the limits say %v", c.NodeName(), seen, want)
+		c.FailCheck(roomCheck(tag), "%s refuses a message as %v, and the limits say %v", c.NodeName(), seen, want)
 	case want == effects.TooLarge || seen == effects.TooLarge:
 		c.FailCheck(checkSizes, "%s refuses a message as %v, and the limits say %v", c.NodeName(), seen, want)
 	default:

@@ -253,6 +253,9 @@ func (b *workersConns) connsOf(c *oracle.Call) *workerConns {
 }
 
 func (b *workersConns) checkPost(c *oracle.Call, e *effects.Post) {
+	if c.NodeName() == crowdName {
+		return // The crowd deregisters at any time.
+	}
 	n, to := b.connsOf(c), b.connsOf(c).conns[e.Conn]
 	tag, _ := protocol.PeekControllerTag(e.Body, nil)
 	switch {

@@ -31,13 +31,25 @@ type setting struct {
 var directorySettings = map[string]setting{
 	"disconnected after": {
 		apply: func(d *core.Config, x plan.Item) { d.Disconnected = effects.Duration(x.Span) },
+		from:  300 * time.Millisecond, until: time.Second,
+	},
+	"silence after": {
+		apply: func(d *core.Config, x plan.Item) { d.Silence = effects.Duration(x.Span) },
 		from:  600 * time.Millisecond, until: 2 * time.Second,
+	},
+	"sync timeout": {
+		apply: func(d *core.Config, x plan.Item) { d.SyncTimeout = effects.Duration(x.Span) },
+		from:  300 * time.Millisecond, until: time.Second,
+	},
+	"fade after": {
+		apply: func(d *core.Config, x plan.Item) { d.Fade = effects.Duration(x.Span) },
+		from:  100 * time.Millisecond, until: time.Second,
 	},
 	"heartbeaters only": {
 		apply: func(d *core.Config, x plan.Item) {
 			d.HeartbeatersOnly, d.Disconnected = true, effects.Duration(x.Span)
 		},
-		from: 600 * time.Millisecond, until: 2 * time.Second,
+		from: 300 * time.Millisecond, until: 2 * time.Second,
 	},
 	"yield after": {
 		apply: func(d *core.Config, x plan.Item) { d.Yield = effects.Duration(x.Span) },
@@ -102,7 +114,9 @@ func drawSettings(d custom.Draws, p *plan.Plan) {
 func applySettings(p *plan.Plan, d *core.Config) {
 	for i := range p.Items {
 		if x, ok := directorySettings[p.Items[i].Do]; ok {
-			x.apply(d, p.Items[i])
+			item := p.Items[i] // Plans shrink to smaller spans and numbers.
+			item.Span, item.Number = max(item.Span, x.from), max(item.Number, x.least)
+			x.apply(d, item)
 		}
 	}
 }

@@ -17,13 +17,13 @@ var silenceOracle = oracle.New("silence",
 		checkLookups(func(*ledger, *directoryLedger, *oracle.Call, *request, *protocol.BatchedP2PLookupRetMsg) {})(l)
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Observe) {
 			x := b.directoryOf(c)
-			if x == nil || e.Fact != effects.FactDirectory || core.NoteKind(e.ID) != core.WorkerSilent {
-				return
+			if x == nil || e.Fact != effects.FactDirectory || core.NoteKind(e.ID) != core.WorkerSilent || e.Count >= crowdMinRank {
+				return // Messages of the crowd may be refused, so they are no contacts.
 			}
 			is := workerID{instance: string(e.Why.Name), rank: e.Count}
 			// The directory's clock may drift from the clock by which its process was frozen.
 			at, spoke := x.contacts[is].beforeStep(&x.clock)
-			if lived := x.clock.maxAwake - at; spoke && lived < silenceTimeout*8/10 {
+			if lived := x.clock.maxAwake - at; spoke && lived < x.limits.Silence*8/10 {
 				c.Fail("%s drops %s as silent, and was awake for only %v since the worker's last message", c.NodeName(), is.instance,
 					time.Duration(lived))
 			}
@@ -32,6 +32,7 @@ var silenceOracle = oracle.New("silence",
 
 // awakeClock measures how long a directory was awake, from event to event.
 type awakeClock struct {
+	pulse      effects.Duration
 	steps      uint64
 	lastAt     effects.Time     // time of the last event, by the directory's clock
 	frozenTime effects.Duration // how long the process had been frozen until then
@@ -39,9 +40,18 @@ type awakeClock struct {
 	maxAwake   effects.Duration // upper bound of the time awake, computed from what the world did to the process
 }
 
-// pulseInterval is the interval at which a directory checks whether its process was stopped: an eighth of the
-// directory's shortest timeout.
-const pulseInterval = min(silenceTimeout, syncTimeout) / 8
+// setPulse sets the interval at which a directory checks whether its process was stopped: an eighth of the directory's
+// shortest timeout.
+func (x *awakeClock) setPulse(d *core.Config) {
+	x.pulse = d.SyncTimeout
+	if d.Silence > 0 {
+		x.pulse = min(x.pulse, d.Silence)
+	}
+	if d.Disconnected > 0 {
+		x.pulse = min(x.pulse, d.Disconnected)
+	}
+	x.pulse /= 8
+}
 
 // advance moves the clock to the next event.
 func (x *awakeClock) advance(now effects.Time, frozen effects.Duration) {
@@ -49,10 +59,10 @@ func (x *awakeClock) advance(now effects.Time, frozen effects.Duration) {
 	if x.lastAt == 0 {
 		gap = 0
 	}
-	if gap > 2*pulseInterval {
-		x.asleepTime += gap - pulseInterval
+	if gap > 2*x.pulse {
+		x.asleepTime += gap - x.pulse
 	}
-	x.maxAwake += gap - min(gap, max(0, frozenSince-2*pulseInterval))
+	x.maxAwake += gap - min(gap, max(0, frozenSince-2*x.pulse))
 	x.lastAt, x.frozenTime = now, frozen
 	x.steps++
 }
