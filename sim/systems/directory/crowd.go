@@ -69,6 +69,7 @@ type crowd struct {
 	nextUse         [crowdConns + 1]effects.Time             // when the connection is used again
 	opCounts        [crowdConns * crowdWorkersPerConn]uint64 // operations reported for each worker
 	lastCorr        effects.Corr
+	lastSync        syncName // of an unruly crowd
 }
 
 func newCrowd(b custom.Boot) *crowd {

@@ -65,7 +65,7 @@ var System = custom.System{
 	Name:      systemName,
 	Processes: listProcesses,
 	Draw:      drawPlan,
-	Commands: settingCommands(map[string]func(plan.Item) effects.CommandBody{
+	Commands: settingCommands(directorySettings, map[string]func(plan.Item) effects.CommandBody{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
 		crowdItem: newFlood, silenceItem: newSilence, unrulyItem: func(plan.Item) effects.CommandBody { return &settingBody{} },
 	}),
@@ -186,8 +186,9 @@ func limitsOf(p *plan.Plan) core.Config {
 	if isFlooded(p) { // Half of each table has room for all workers except for the crowd's.
 		d.Syncs, d.Chunks = max(2, d.Syncs), 600
 	}
-	applySettings(p, &d)
-	return d
+	c := serve.Config{Directory: d}
+	applySettings(p, directorySettings, &c)
+	return c.Directory
 }
 
 // How long a directory waits for a message from a worker, and for the next batch of a sync; and how long it keeps
@@ -200,14 +201,14 @@ const (
 
 // drawPlan draws the workload and the crowd.
 func drawPlan(d custom.Draws, p *plan.Plan) {
-	drawSettings(d, p)
+	drawSettings(d, p, directorySettings)
 	drawWork(d, p, workers, convergeTime, len(directoryNames(p)))
 	if mayFlood(p) && p.Profile != "calm" {
 		p.Items = append(p.Items, d.Items(crowdItem, 1, 1, crowdName)...)
 		p.Items = append(p.Items, plan.Item{
 			At: p.FaultsEnd + convergeTime + time.Second, Do: silenceItem, Node: p.Items[len(p.Items)-1].Node,
 		})
-		if d.NumberBelow("unruly", 0, 2) == 0 {
+		if d.NumberBelow("unruly", 0, 4) > 0 {
 			p.Items = append(p.Items, plan.Item{Do: unrulyItem, Node: p.Items[len(p.Items)-1].Node})
 		}
 		// The first workers to register get the places. The directory restarts, so that all workers compete at once.

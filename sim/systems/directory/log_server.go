@@ -140,6 +140,9 @@ func (s *logServer) handleRequest(now effects.Time, r *sharedlog.Request) *share
 		if len(s.entries) > limit {
 			s.dropFirst(len(s.entries) - limit)
 		}
+		for len(s.entries) > 0 && s.entries[0].At.Less(r.Before) {
+			s.dropFirst(1)
+		}
 	} else {
 		for _, e := range s.entries {
 			if r.After.Less(e.At) && len(a.Entries) < int(r.Limit) {

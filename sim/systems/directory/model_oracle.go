@@ -291,10 +291,10 @@ func (x *judgedDirectory) judgeCode(c *oracle.Call, e *effects.Received, tag pro
 	c.CountJudged(roomCheck(tag))
 	switch {
 	case want == seen:
-	case want == effects.TooMany || seen == effects.TooMany:
-		c.FailCheck(roomCheck(tag), "%s refuses a message as %v, and the limits say %v", c.NodeName(), seen, want)
 	case want == effects.TooLarge || seen == effects.TooLarge:
 		c.FailCheck(checkSizes, "%s refuses a message as %v, and the limits say %v", c.NodeName(), seen, want)
+	case want == effects.TooMany || seen == effects.TooMany:
+		c.FailCheck(roomCheck(tag), "%s refuses a message as %v, and the limits say %v", c.NodeName(), seen, want)
 	default:
 		c.FailCheck(checkRefusals, "%s refuses a message as %v instead of %v", c.NodeName(), seen, want)
 	}

@@ -27,7 +27,7 @@ var Replicas = custom.System{
 	Name:      replicasName,
 	Processes: replicaProcesses,
 	Draw:      drawReplicas,
-	Commands: map[string]func(plan.Item) effects.CommandBody{
+	Commands: settingCommands(logSettings, map[string]func(plan.Item) effects.CommandBody{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
 		"trim": func(x plan.Item) effects.CommandBody { return &trimBody{1 + int(x.Number)} },
 		"lose": func(x plan.Item) effects.CommandBody { return &loseBody{1 + int(x.Number)/4} },
@@ -38,9 +38,9 @@ var Replicas = custom.System{
 		"lag": func(x plan.Item) effects.CommandBody {
 			return &lagBody{effects.Duration(10+2*x.Number) * effects.Millisecond, effects.Duration(x.Span)}
 		},
-	},
-	Oracles: []oracle.Oracle{replicaConvergenceOracle, wantRateOracle, historyOracle, honestyOracle, repliesOracle, departureOracle,
-		clientOracle},
+	}),
+	Oracles: []oracle.Oracle{replicaConvergenceOracle, wantRateOracle, logClientOracle, historyOracle, honestyOracle, repliesOracle,
+		departureOracle, clientOracle},
 	FactNames:      []string{"settled"},
 	IsWellFormed:   func(b []byte) bool { return isLegible(b) || isLogMessage(b) },
 	CommandTimeout: replicaConvergeTime + 2*time.Second,
@@ -104,7 +104,7 @@ func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.C
 					c.Directory.Silence = longerThanRun
 				}
 				if hasReliableLog(b.Plan) {
-					c.Directory.Yield, c.Log.BufferBytes = longerThanRun, replica.Default().BufferBytes
+					c.Directory.Yield = longerThanRun
 				}
 				c.Log = replicaConfig(b)
 				adjust(&c)
@@ -124,19 +124,33 @@ func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.C
 // replicaConfig returns the configuration by which a directory uses the log. The limits may make the directory miss
 // entries, because there are further ways to recover.
 func replicaConfig(b custom.Boot) replica.Config {
-	at := func(n uint64) draw.Value { return draw.Hash(b.Plan.Seed, draw.Plan, 8, 32+n) }
-	c := replica.Default()
+	c := logLimitsOf(b.Plan)
 	c.Addr, c.Incarnation = b.Addr(logName, effects.ChannelLog), b.Seed|1
+	return c
+}
+
+// logLimitsOf returns the limits and times by which the directories of a plan use the log.
+func logLimitsOf(p *plan.Plan) replica.Config {
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 8, 32+n) }
+	c := replica.Default()
 	c.EntryBytes, c.Authors = at(0).Between(400, 2000), at(2).Between(3, 8)
 	c.ReadEntries = uint32(at(1).Between(c.Authors, 8))
 	c.BufferBytes = at(3).Between(4000, 40_000)
 	c.PollInterval, c.RequestTimeout, c.ReconnectDelay, c.WantMin = 150*effects.Millisecond, requestTimeout, 50*effects.Millisecond, wantMin
 	c.WantMax = wantMax
-	return c
+	if hasReliableLog(p) { // Nothing is dropped.
+		c.BufferBytes = replica.Default().BufferBytes
+	}
+	x := serve.Config{Log: c}
+	applySettings(p, logSettings, &x)
+	return x.Log
 }
 
 // drawReplicas draws the commands of the workers and the faults of the log.
 func drawReplicas(d custom.Draws, p *plan.Plan) {
+	if !hasReliableLog(p) {
+		drawSettings(d, p, logSettings)
+	}
 	drawWork(d, p, workers, replicaConvergeTime, len(replicaNames)+1)
 	for _, x := range d.Items("lag", 0, 2, logName) {
 		x.Span = (p.FaultsEnd - x.At) * 9 / 10
@@ -188,7 +202,8 @@ var wantRateOracle = oracle.New("sync requests",
 			if of == core.WorkerWanted {
 				b.recordWant(c, is)
 			}
-			if of == core.WorkerLeft || of == core.WorkerSilent {
+			switch of { // A worker that becomes known again begins anew.
+			case core.WorkerLeft, core.WorkerSilent, core.WorkerDisconnected, core.WorkerDisplaced:
 				delete(b.times[c.NodeName()], is)
 			}
 		})

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	core "github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/fsm/directory/serve"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/custom"
@@ -22,7 +22,7 @@ func (*settingBody) IsCommand() {}
 
 // A setting is a limit or a time that plans may change.
 type setting struct {
-	apply       func(d *core.Config, x plan.Item)
+	apply       func(c *serve.Config, x plan.Item)
 	least, most uint32        // range of the numbers
 	from, until time.Duration // range of the spans; 0: the setting has a number
 }
@@ -30,74 +30,91 @@ type setting struct {
 // directorySettings lists the settings of the directories of System.
 var directorySettings = map[string]setting{
 	"disconnected after": {
-		apply: func(d *core.Config, x plan.Item) { d.Disconnected = effects.Duration(x.Span) },
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.Disconnected = effects.Duration(x.Span) },
 		from:  300 * time.Millisecond, until: time.Second,
 	},
 	"silence after": {
-		apply: func(d *core.Config, x plan.Item) { d.Silence = effects.Duration(x.Span) },
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.Silence = effects.Duration(x.Span) },
 		from:  600 * time.Millisecond, until: 2 * time.Second,
 	},
 	"sync timeout": {
-		apply: func(d *core.Config, x plan.Item) { d.SyncTimeout = effects.Duration(x.Span) },
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.SyncTimeout = effects.Duration(x.Span) },
 		from:  300 * time.Millisecond, until: time.Second,
 	},
 	"fade after": {
-		apply: func(d *core.Config, x plan.Item) { d.Fade = effects.Duration(x.Span) },
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.Fade = effects.Duration(x.Span) },
 		from:  100 * time.Millisecond, until: time.Second,
 	},
 	"heartbeaters only": {
-		apply: func(d *core.Config, x plan.Item) {
-			d.HeartbeatersOnly, d.Disconnected = true, effects.Duration(x.Span)
+		apply: func(c *serve.Config, x plan.Item) {
+			c.Directory.HeartbeatersOnly, c.Directory.Disconnected = true, effects.Duration(x.Span)
 		},
 		from: 300 * time.Millisecond, until: 2 * time.Second,
 	},
 	"yield after": {
-		apply: func(d *core.Config, x plan.Item) { d.Yield = effects.Duration(x.Span) },
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.Yield = effects.Duration(x.Span) },
 		from:  300 * time.Millisecond, until: 2 * time.Second,
 	},
-	"most ends": {apply: func(d *core.Config, x plan.Item) { d.EndsPerStep = int(x.Number) }, least: 1, most: 3},
+	"most ends": {apply: func(c *serve.Config, x plan.Item) { c.Directory.EndsPerStep = int(x.Number) }, least: 1, most: 3},
 	"most lookup hashes": {
-		apply: func(d *core.Config, x plan.Item) { d.HashesPerLookup = int(x.Number) }, least: 1, most: 5,
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.HashesPerLookup = int(x.Number) }, least: 1, most: 5,
 	},
 	"most lookup peers": {
-		apply: func(d *core.Config, x plan.Item) { d.PeersPerLookup = int(x.Number) }, least: 1, most: 3,
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.PeersPerLookup = int(x.Number) }, least: 1, most: 3,
 	},
-	"most text":    {apply: func(d *core.Config, x plan.Item) { d.TextBytes = int(x.Number) }, least: 48, most: 80},
-	"most batches": {apply: func(d *core.Config, x plan.Item) { d.BatchesPerSync = int(x.Number) }, least: 100, most: 120},
-	"most hashes":  {apply: func(d *core.Config, x plan.Item) { d.HashesPerBatch = int(x.Number) }, least: 20, most: 25},
+	"most text":    {apply: func(c *serve.Config, x plan.Item) { c.Directory.TextBytes = int(x.Number) }, least: 48, most: 80},
+	"most batches": {apply: func(c *serve.Config, x plan.Item) { c.Directory.BatchesPerSync = int(x.Number) }, least: 100, most: 120},
+	"most hashes":  {apply: func(c *serve.Config, x plan.Item) { c.Directory.HashesPerBatch = int(x.Number) }, least: 20, most: 25},
 	"most locations": {
-		apply: func(d *core.Config, x plan.Item) { d.LocationsPerWorker = int(x.Number) }, least: 1, most: 2,
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.LocationsPerWorker = int(x.Number) }, least: 1, most: 2,
 	},
 	"most workers of an instance": {
-		apply: func(d *core.Config, x plan.Item) { d.WorkersPerInstance = int(x.Number) }, least: 2, most: 6,
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.WorkersPerInstance = int(x.Number) }, least: 2, most: 6,
 	},
 	"most workers of a connection": {
-		apply: func(d *core.Config, x plan.Item) { d.WorkersPerConnection = int(x.Number) }, least: 1, most: 6,
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.WorkersPerConnection = int(x.Number) }, least: 1, most: 6,
 	},
 	"most holders": {
-		apply: func(d *core.Config, x plan.Item) { d.Holders = int(x.Number) }, least: 40, most: 48,
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.Holders = int(x.Number) }, least: 40, most: 48,
 	},
 }
 
-// settingNames lists the names of the settings in order.
-var settingNames = slices.Sorted(maps.Keys(directorySettings))
+// logSettings lists the settings of the directories of Replicas.
+var logSettings = map[string]setting{
+	"log bytes":   {apply: func(c *serve.Config, x plan.Item) { c.Log.LogBytes = int(x.Number) }, least: 4000, most: 40_000},
+	"log entries": {apply: func(c *serve.Config, x plan.Item) { c.Log.KeepEntries = x.Number }, least: 40, most: 400},
+	"frame bytes": {apply: func(c *serve.Config, x plan.Item) { c.Log.FrameBytes = int(x.Number) }, least: 200, most: 400},
+	"poll interval": {
+		apply: func(c *serve.Config, x plan.Item) { c.Log.PollInterval = effects.Duration(x.Span) },
+		from:  20 * time.Millisecond, until: 300 * time.Millisecond,
+	},
+	"log timeout": {
+		apply: func(c *serve.Config, x plan.Item) { c.Log.RequestTimeout = effects.Duration(x.Span) },
+		from:  150 * time.Millisecond, until: 600 * time.Millisecond,
+	},
+	"reconnect delay": {
+		apply: func(c *serve.Config, x plan.Item) { c.Log.ReconnectDelay = effects.Duration(x.Span) },
+		from:  10 * time.Millisecond, until: 200 * time.Millisecond,
+	},
+}
 
-// settingCommands adds the commands of the settings to those of a system.
-func settingCommands(commands map[string]func(plan.Item) effects.CommandBody) map[string]func(plan.Item) effects.CommandBody {
-	for _, name := range settingNames {
+// settingCommands adds the commands of settings to those of a system.
+func settingCommands(settings map[string]setting,
+	commands map[string]func(plan.Item) effects.CommandBody) map[string]func(plan.Item) effects.CommandBody {
+	for name := range settings {
 		commands[name] = func(plan.Item) effects.CommandBody { return &settingBody{} }
 	}
 	return commands
 }
 
-// drawSettings draws the settings of a plan: none in half of the plans, and each in a quarter of the others.
-func drawSettings(d custom.Draws, p *plan.Plan) {
-	if p.Profile == "calm" || d.NumberBelow("settings", 0, 2) == 0 {
+// drawSettings draws the settings of a plan: none in a third of the plans, and each in a third of the others.
+func drawSettings(d custom.Draws, p *plan.Plan, settings map[string]setting) {
+	if p.Profile == "calm" || d.NumberBelow("settings", 0, 3) == 0 {
 		return
 	}
-	for i, name := range settingNames {
-		x := directorySettings[name]
-		if d.NumberBelow("setting", uint64(i), 4) != 0 {
+	for i, name := range slices.Sorted(maps.Keys(settings)) {
+		x := settings[name]
+		if d.NumberBelow("setting", uint64(i), 3) != 0 {
 			continue
 		}
 		item := plan.Item{Do: name, Node: 0}
@@ -111,12 +128,12 @@ func drawSettings(d custom.Draws, p *plan.Plan) {
 }
 
 // applySettings changes a configuration as the items of a plan say.
-func applySettings(p *plan.Plan, d *core.Config) {
+func applySettings(p *plan.Plan, settings map[string]setting, c *serve.Config) {
 	for i := range p.Items {
-		if x, ok := directorySettings[p.Items[i].Do]; ok {
+		if x, ok := settings[p.Items[i].Do]; ok {
 			item := p.Items[i] // Plans shrink to smaller spans and numbers.
 			item.Span, item.Number = max(item.Span, x.from), max(item.Number, x.least)
-			x.apply(d, item)
+			x.apply(c, item)
 		}
 	}
 }

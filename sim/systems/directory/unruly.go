@@ -27,6 +27,13 @@ type unruliness struct {
 	limits core.Config
 }
 
+// A syncName names a full sync of a worker of the crowd.
+type syncName struct {
+	worker   protocol.Worker
+	location []byte
+	id       []byte
+}
+
 // The workers of a connection and of an instance, which are more than the directory takes.
 const (
 	unrulyPerConn     = 7
@@ -73,7 +80,11 @@ func (w *crowd) misbehave(now effects.Time, i, turn int, out *effects.Effects) b
 	syncID := text([]byte("unruly"))
 	var body []byte
 	if i == crowdConns {
-		body = w.unrulyFeed(sender, location, syncID, pick(4), pick(3), near(crowdOpsPerMessage, u.limits.HashesPerBatch), out)
+		kind := pick(4)
+		if x := w.lastSync; pick(2) == 0 && x.id != nil { // Sometimes the last sync goes on.
+			sender, location, syncID, kind = x.worker, x.location, x.id, kind%2
+		}
+		body = w.unrulyFeed(sender, location, syncID, kind, pick(2), near(crowdOpsPerMessage, u.limits.HashesPerBatch), out)
 		out.Post(effects.Post{Corr: w.newCorr(), Conn: l.conn, Body: out.Cut(body)})
 		return true
 	}
@@ -96,6 +107,7 @@ func (w *crowd) misbehave(now effects.Time, i, turn int, out *effects.Effects) b
 	default:
 		m := protocol.FullSyncStartMsg{Worker: sender, Incarnation: w.incarnation, Location: location, SyncID: syncID,
 			BatchCount: uint32(near(1, u.limits.BatchesPerSync))}
+		w.lastSync = syncName{sender, location, syncID}
 		body = m.Append(out.Arena())
 	}
 	l.corr, l.deadline = w.newCorr(), now.Add(requestTimeout)
