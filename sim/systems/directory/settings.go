@@ -75,7 +75,7 @@ var directorySettings = map[string]setting{
 		apply: func(c *serve.Config, x plan.Item) { c.Directory.WorkersPerConnection = int(x.Number) }, least: 1, most: 6,
 	},
 	"most holders": {
-		apply: func(c *serve.Config, x plan.Item) { c.Directory.Holders = int(x.Number) }, least: 40, most: 48,
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.Holders = int(x.Number) }, least: 24, most: 40,
 	},
 }
 

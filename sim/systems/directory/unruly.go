@@ -84,6 +84,9 @@ func (w *crowd) misbehave(now effects.Time, i, turn int, out *effects.Effects) b
 		if x := w.lastSync; pick(2) == 0 && x.id != nil { // Sometimes the last sync goes on.
 			sender, location, syncID, kind = x.worker, x.location, x.id, kind%2
 		}
+		if kind == 2 && pick(4) > 0 {
+			kind = 3 // Few workers leave.
+		}
 		body = w.unrulyFeed(sender, location, syncID, kind, pick(2), near(crowdOpsPerMessage, u.limits.HashesPerBatch), out)
 		out.Post(effects.Post{Corr: w.newCorr(), Conn: l.conn, Body: out.Cut(body)})
 		return true
