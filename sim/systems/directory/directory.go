@@ -184,12 +184,15 @@ func limitsOf(p *plan.Plan) core.Config {
 		d.PeersPerLookup = 2 * fleetSize
 	}
 	if isFlooded(p) { // Half of each table has room for all workers except for the crowd's.
-		d.Syncs, d.Chunks = max(2, d.Syncs), 600
+		d.Syncs, d.Chunks = max(2, d.Syncs), floodedChunks
 	}
 	c := serve.Config{Directory: d}
 	applySettings(p, directorySettings, &c)
 	return c.Directory
 }
+
+// floodedChunks is the limit of chunks of a directory that is flooded.
+const floodedChunks = 600
 
 // How long a directory waits for a message from a worker, and for the next batch of a sync; and how long it keeps
 // records from before a gap in the reports.

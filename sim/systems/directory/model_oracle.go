@@ -23,6 +23,7 @@ var (
 	checkLocations    = oracle.NewCheck("S17", "locations of workers at a directory")
 	checkChunks       = oracle.NewCheck("S18", "chunks that a directory has room for")
 	checkRefusals     = oracle.NewCheck("L8", "messages that a directory refuses")
+	checkSwept        = oracle.NewCheck("S17", "chunks that a directory sweeps away in a step")
 	checkSyncRequests = oracle.NewCheck("L7", "full syncs that a directory requests")
 	checkSyncStatus   = oracle.NewCheck("L8", "status of full syncs")
 	checkSilenceTold  = oracle.NewCheck("L8", "silence that a directory states to workers")
@@ -44,10 +45,11 @@ type models struct{ byNode map[string]*judgedDirectory }
 
 // A judgedDirectory is a directory with its model.
 type judgedDirectory struct {
-	clock      awakeClock
-	model      directoryModel
-	usedChunks int // chunks that the directory had after its previous step
-	seen       stepResults
+	clock awakeClock
+	model directoryModel
+	// Chunks that the directory had after its previous step, and those among them that were to be swept away.
+	usedChunks, retiredChunks int
+	seen                      stepResults
 }
 
 // stepResults is what a step of a directory did.
@@ -107,18 +109,54 @@ func (x *judgedDirectory) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 	if !m.unsure {
 		x.judgeNotes(c)
 	}
+	x.judgeTables(c)
+}
+
+// judgeTables reads how many holders and chunks the directory has, and judges the chunks.
+func (x *judgedDirectory) judgeTables(c *oracle.Call) {
+	m, retired := &x.model, 0
 	t := pd.ClusterOf(c).Nodes[c.Node()].Machine.(interface {
+		VisitTables(visit func(name string, n, most int))
 		VisitKeptTables(visit func(name string, n, most int))
 	})
-	t.VisitKeptTables(func(name string, n, _ int) {
+	visit := func(name string, n, _ int) {
 		switch name {
 		case "holders":
 			m.usedHolders = n
 		case "chunks":
 			x.usedChunks = n
+		case "chunks to sweep away":
+			retired = n
 		}
-	})
+	}
+	t.VisitTables(visit)
+	t.VisitKeptTables(visit)
+	if swept := x.retiredChunks - retired; swept > 0 {
+		c.CountJudged(checkSwept)
+		if most := (m.limits.SweepRows + 2) * chunksPerRow; swept > most {
+			c.FailCheck(checkSwept, "%s sweeps %d chunks away in a step, and examines %d rows", c.NodeName(), swept, m.limits.SweepRows)
+		}
+	}
+	x.retiredChunks = retired
+	if m.limits.Chunks != floodedChunks || m.unsure {
+		return
+	}
+	// The crowd has a single address, which must leave as many chunks free as it takes.
+	others := 0
+	for _, w := range m.workers {
+		if !isFromCrowd(c, w.origin) {
+			others += len(w.feeds) * chunksOfWorker * holdersPerFeed
+		}
+	}
+	c.CountJudged(checkChunks)
+	if crowd := x.usedChunks - retired - others; crowd > m.limits.Chunks/2 {
+		c.FailCheck(checkChunks, "%s keeps %d chunks of one address, and the limit of all is %d", c.NodeName(), crowd, m.limits.Chunks)
+	}
 }
+
+// chunksPerRow is the most chunks that a directory sweeps away for each row that it examines: a row of a few holders
+// counts as one row, and a row of many holders as some more.
+const chunksPerRow = 8
 
 // noteCheck returns the check about a note.
 func noteCheck(k core.NoteKind) oracle.Check {
@@ -304,7 +342,7 @@ func (x *judgedDirectory) judgeCode(c *oracle.Call, e *effects.Received, tag pro
 // has few chunks, in the records and in the holders that may replace them: there is room for them, as long as the
 // directory has as many places left. The crowd's chunks may be left out.
 func (x *judgedDirectory) judgeLeftOut(c *oracle.Call, e *effects.Received) {
-	if isFromCrowd(c, e.Origin) {
+	if isFromCrowd(c, e.Origin) || x.model.limits.HoldersPerChunk < manyHolders {
 		c.CountVoid(checkChunks)
 		return
 	}

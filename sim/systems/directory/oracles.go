@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
@@ -16,8 +17,8 @@ var holdersOracle = oracle.New("holders",
 		"for too long and can be reached, each instance once, in order of their chunks, and never the requester",
 	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
 		seen, most := map[string]bool{}, len(q.hashes)
-		if n := len(m.Holders); n > x.limits.PeersPerLookup {
-			c.Fail("the reply names %d instances, and the limit is %d", n, x.limits.PeersPerLookup)
+		if n, limit := len(m.Holders), min(x.limits.PeersPerLookup, x.limits.HoldersPerChunk); n > limit {
+			c.Fail("the reply names %d instances, and the limit is %d", n, limit)
 			return
 		}
 		for i := range m.Holders {
@@ -56,8 +57,8 @@ var reportsOracle = oracle.New("reports",
 			if told := countPrefix(t.possible, q.hashes); hits > told {
 				c.Fail("the reply states that %s has %d chunks, and only %d were reported", t.id.instance, hits, told)
 			}
-			if t.required == nil {
-				continue
+			if t.required == nil || x.limits.HoldersPerChunk < manyHolders {
+				continue // Holders that were refused are missing.
 			}
 			if sure := countPrefix(t.required.chunks, q.hashes); hits < sure && (hits > 0 || sure > fewest) {
 				c.Fail("the reply states that %s has %d chunks, and %d were reported without a gap", t.id.instance, hits, sure)
@@ -78,17 +79,21 @@ func checkConvergence(workers []workerNode, converge time.Duration) lookupCheck 
 		if b.faultsEndAt == 0 || c.Now().Sub(max(b.faultsEndAt, b.lastChangeAt)) < effects.Duration(converge) {
 			return
 		}
-		if wrong := findDifference(workers, x.limits.PeersPerLookup, b, q, m); wrong != "" {
+		if wrong := findDifference(workers, &x.limits, b, q, m); wrong != "" {
 			c.Fail("%s replies that %s", c.NodeName(), wrong)
 		}
 	}
 }
 
+// manyHolders is more holders than a chunk can have: four instances, each with records, a full sync and records since a
+// gap.
+const manyHolders = 13
+
 // findDifference describes a difference between a reply and the true chunks of the given workers. The result is empty
-// if the reply is right. A reply names at most the given number of peers.
-func findDifference(workers []workerNode, peers int, b *ledger, q *request, m *protocol.BatchedP2PLookupRetMsg) string {
+// if the reply is right. The limits are those of the directory.
+func findDifference(workers []workerNode, d *core.Config, b *ledger, q *request, m *protocol.BatchedP2PLookupRetMsg) string {
 	hits, fewest := hitsOf(m), 0
-	if n := len(m.Holders); n > 0 && n == peers {
+	if n := len(m.Holders); n > 0 && n == d.PeersPerLookup {
 		fewest = int(m.Holders[n-1].HitChunks) // Other instances with as many chunks may be left out.
 	}
 	for _, x := range workers {
@@ -101,6 +106,9 @@ func findDifference(workers []workerNode, peers int, b *ledger, q *request, m *p
 		chunks, answered := countPrefix(b.chunks[x.node], q.hashes), hits[x.id.instance]
 		if b.departed[x.node] {
 			chunks = 0
+		}
+		if answered < chunks && d.HoldersPerChunk < manyHolders {
+			continue // Holders that were refused are missing.
 		}
 		if answered != chunks && (answered > 0 || chunks > fewest) {
 			return fmt.Sprintf("%s has %d chunks; the true number is %d", x.node, answered, chunks)

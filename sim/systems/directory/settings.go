@@ -24,6 +24,7 @@ func (*settingBody) IsCommand() {}
 type setting struct {
 	apply       func(c *serve.Config, x plan.Item)
 	least, most uint32        // range of the numbers
+	rare        bool          // the other oracles can judge less of such plans
 	from, until time.Duration // range of the spans; 0: the setting has a number
 }
 
@@ -74,6 +75,9 @@ var directorySettings = map[string]setting{
 	"most workers of a connection": {
 		apply: func(c *serve.Config, x plan.Item) { c.Directory.WorkersPerConnection = int(x.Number) }, least: 1, most: 6,
 	},
+	"most holders of a chunk": {
+		apply: func(c *serve.Config, x plan.Item) { c.Directory.HoldersPerChunk = int(x.Number) }, least: 1, most: 2, rare: true,
+	},
 	"most holders": {
 		apply: func(c *serve.Config, x plan.Item) { c.Directory.Holders = int(x.Number) }, least: 24, most: 40,
 	},
@@ -107,14 +111,15 @@ func settingCommands(settings map[string]setting,
 	return commands
 }
 
-// drawSettings draws the settings of a plan: none in a third of the plans, and each in a third of the others.
+// drawSettings draws the settings of a plan: none in a third of the plans, and each in a third of the others, or in two
+// thirds where a crowd may meet the limits.
 func drawSettings(d custom.Draws, p *plan.Plan, settings map[string]setting) {
 	if p.Profile == "calm" || d.NumberBelow("settings", 0, 3) == 0 {
 		return
 	}
 	for i, name := range slices.Sorted(maps.Keys(settings)) {
 		x := settings[name]
-		if d.NumberBelow("setting", uint64(i), 3) != 0 {
+		if pick := d.NumberBelow("setting", uint64(i), 3); pick == 0 || pick == 1 && !mayFlood(p) || x.rare && d.NumberBelow("rare setting", uint64(i), 4) != 0 {
 			continue
 		}
 		item := plan.Item{Do: name, Node: 0}
