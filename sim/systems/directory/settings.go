@@ -85,9 +85,10 @@ var directorySettings = map[string]setting{
 
 // logSettings lists the settings of the directories of Replicas.
 var logSettings = map[string]setting{
-	"log bytes":   {apply: func(c *serve.Config, x plan.Item) { c.Log.LogBytes = int(x.Number) }, least: 4000, most: 40_000},
-	"log entries": {apply: func(c *serve.Config, x plan.Item) { c.Log.KeepEntries = x.Number }, least: 40, most: 400},
-	"frame bytes": {apply: func(c *serve.Config, x plan.Item) { c.Log.FrameBytes = int(x.Number) }, least: 200, most: 400},
+	"log bytes":    {apply: func(c *serve.Config, x plan.Item) { c.Log.LogBytes = int(x.Number) }, least: 4000, most: 40_000},
+	"log entries":  {apply: func(c *serve.Config, x plan.Item) { c.Log.KeepEntries = x.Number }, least: 40, most: 400},
+	"frame bytes":  {apply: func(c *serve.Config, x plan.Item) { c.Log.FrameBytes = int(x.Number) }, least: 200, most: 400},
+	"most authors": {apply: func(c *serve.Config, x plan.Item) { c.Log.Authors = int(x.Number) }, least: 2, most: 3},
 	"poll interval": {
 		apply: func(c *serve.Config, x plan.Item) { c.Log.PollInterval = effects.Duration(x.Span) },
 		from:  20 * time.Millisecond, until: 300 * time.Millisecond,

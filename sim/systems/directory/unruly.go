@@ -40,6 +40,10 @@ const (
 	unrulyPerInstance = 8
 )
 
+// crowdAbsence is the time for which the crowd sometimes leaves a connection closed, longer than most directories keep
+// workers without one.
+const crowdAbsence = 1500 * effects.Millisecond
+
 // misbehave sends a message of an unruly crowd on a connection, or closes the connection. It reports false if the crowd
 // sends its usual message.
 func (w *crowd) misbehave(now effects.Time, i, turn int, out *effects.Effects) bool {
@@ -50,7 +54,9 @@ func (w *crowd) misbehave(now effects.Time, i, turn int, out *effects.Effects) b
 		return d.Between(0, n-1)
 	}
 	if pick(20) == 0 {
-		w.closeConn(l, out)
+		if w.closeConn(l, out); pick(2) == 0 {
+			w.nextUse[i] = now.Add(crowdAbsence)
+		}
 		return true
 	}
 	n := pick(crowdConns * unrulyPerConn)
