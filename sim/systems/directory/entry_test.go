@@ -22,7 +22,7 @@ func TestSyncGoesOnAtItsPace(t *testing.T) {
 		{name: "too slow", every: 4 * every},
 		{name: "without chunks", every: every, empty: true},
 	} {
-		x := entry{sync: &syncState{id: "s", batchSeen: make([]bool, 4*batchesPerTimeout)}}
+		x := entry{syncTimeout: syncTimeout, sync: &syncState{id: "s", batchSeen: make([]bool, 4*batchesPerTimeout)}}
 		now := effects.Time(0)
 		for n := range 3 * batchesPerTimeout {
 			now = now.Add(c.every)
