@@ -149,6 +149,7 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 		if k := x.findConn(ev.Conn); k != nil {
 			k.broken = true
 		}
+	default: // Events that do not concern the log.
 	}
 	x.peak, x.largest = max(x.peak, x.waiting+heard+8*frameMargin), max(x.largest, heard)
 	sealedAny := false
@@ -168,6 +169,7 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 				logDown, logUp, truncated = logDown || k == core.LogDown, logUp || k == core.LogUp, truncated || k == core.LogTruncated
 				x.judgeWant(c, k, f)
 			}
+		default: // Effects that do not concern the log.
 		}
 	}
 	x.down = x.down || x.now >= x.aliveAt.Add(3*x.limits.RequestTimeout)

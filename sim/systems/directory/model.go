@@ -579,10 +579,11 @@ func (m *directoryModel) report(of *protocol.Worker, incarnation protocol.UUID, 
 		return effects.TooLarge
 	}
 	for i := range ops {
-		if result := effects.OK; numbered {
-			if result = m.follow(w, f, ops[i].Seq); code == effects.OK {
-				code = result
-			}
+		if !numbered {
+			continue
+		}
+		if result := m.follow(w, f, ops[i].Seq); code == effects.OK {
+			code = result
 		}
 	}
 	return code

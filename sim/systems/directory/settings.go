@@ -120,7 +120,8 @@ func drawSettings(d custom.Draws, p *plan.Plan, settings map[string]setting) {
 	}
 	for i, name := range slices.Sorted(maps.Keys(settings)) {
 		x := settings[name]
-		if pick := d.NumberBelow("setting", uint64(i), 3); pick == 0 || pick == 1 && !mayFlood(p) || x.rare && d.NumberBelow("rare setting", uint64(i), 4) != 0 {
+		pick := d.NumberBelow("setting", uint64(i), 3)
+		if pick == 0 || pick == 1 && !mayFlood(p) || x.rare && d.NumberBelow("rare setting", uint64(i), 4) != 0 {
 			continue
 		}
 		item := plan.Item{Do: name, Node: 0}
