@@ -46,6 +46,7 @@ type Oracles struct {
 	connLosses     connLossOracle
 	scatters       scatterOracle
 	refusals       refusalOracle
+	commandTables  commandTableOracle
 	aborts         abortOracle
 	unreachables   unreachableOracle
 	breakers       breakerOracle
@@ -102,6 +103,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *connLossOracle { return &o.connLosses })
 	addOracle(l, func(o *Oracles) *scatterOracle { return &o.scatters })
 	addOracle(l, func(o *Oracles) *refusalOracle { return &o.refusals })
+	addOracle(l, func(o *Oracles) *commandTableOracle { return &o.commandTables })
 	addOracle(l, func(o *Oracles) *abortOracle { return &o.aborts })
 	addOracle(l, func(o *Oracles) *unreachableOracle { return &o.unreachables })
 	addOracle(l, func(o *Oracles) *breakerOracle { return &o.breakers })
