@@ -78,6 +78,11 @@ func (c *Command) receiptTime(n *world.Node) int64 {
 	return c.DueAt - int64(n.LongestSpan(c.Timeout)+Grace)
 }
 
+// TimeLeft returns how much of the command's time is left by the clock of its node.
+func (c *Command) TimeLeft(w *Cluster, n *world.Node) effects.Duration {
+	return c.Timeout - w.ReadClock(n).Sub(c.receivedClock)
+}
+
 // endsByTimeAlone reports whether nothing but the end of its time can end the command with a code. An attached engine
 // states a time of its own, which the agent may shorten.
 func (c *Command) endsByTimeAlone(code effects.Code) bool {
@@ -135,7 +140,7 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 	}
 	if c.endsByTimeAlone(e.Code) {
 		w.CountJudged(checkTimeLimit)
-		if early := c.Timeout - w.ReadClock(n).Sub(c.receivedClock); early > 0 {
+		if early := c.TimeLeft(w, n); early > 0 {
 			w.FailCheck(checkTimeLimit, "node %d ends ticket %d (%s) as %s %d ns before its time limit", n.AsSubject(),
 				oracle.Ticket(e.Ticket), c.Kind, e.Code, early)
 			return

@@ -95,7 +95,7 @@ func (or *limitOracle) countEffect(n *world.Node, e effects.Effect) {
 		or.verifyLimit(n, "revocations", state.outstanding.Revokes, state.declared.Revokes)
 	case *effects.Transfer:
 		state.outstanding.Transfers++
-		or.verifyBatch(n, state, len(e.Pairs))
+		or.verifyBatch(n, state, max(len(e.Pairs), len(e.Gather.Pages)))
 		or.verifyLimit(n, "transfers", state.outstanding.Transfers, state.declared.Transfers)
 	case *effects.Copy:
 		state.copies = append(state.copies, e.Corr)

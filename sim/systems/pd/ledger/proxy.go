@@ -18,6 +18,7 @@ var (
 	checkProxyTried = oracle.NewCheck("L5", "attempts to notify the proxy")
 	checkProxyNext  = oracle.NewCheck("L5", "notifications that wait too long")
 	checkProxyTries = oracle.NewCheck("S9", "number of attempts to notify the proxy of a request")
+	checkProxyAddr  = oracle.NewCheck("L5", "address and rank in notifications")
 )
 
 // proxyOracle judges how long a machine waits before the next attempt to notify the proxy (L5).
@@ -32,6 +33,7 @@ func (*proxyOracle) subscribe(l *oracle.Subscriptions[proxyOracle]) {
 	oracle.On(l, func(o *proxyOracle, _ *oracle.Call, e pd.ProxyNotified) {
 		o.recordNotification(e.Node, e.Message, e.Accepted)
 	})
+	oracle.On(l, func(o *proxyOracle, c *oracle.Call, e *effects.Open) { o.verifyAddr(o.nodeOf(c), e) })
 	oracle.On(l, func(o *proxyOracle, _ *oracle.Call, e stepCounted) { o.afterStep(e.node) })
 }
 
@@ -83,6 +85,7 @@ func (or *proxyOracle) expectRetry(n *world.Node) {
 func (or *proxyOracle) recordNotification(n *world.Node, m *protocol.ProxyNotif, accepted bool) {
 	request, state := or.w.JobIndex(m.RequestID), or.stateOf(n)
 	or.verifyWait(n, request)
+	or.verifyRank(n, m)
 	or.verifyTries(n, request)
 	if state.retryBy, state.lastAt, state.frozenAtLast = 0, or.w.Now, n.FrozenTime; accepted {
 		return
@@ -98,6 +101,24 @@ func (or *proxyOracle) recordNotification(n *world.Node, m *protocol.ProxyNotif,
 	}
 	if state.refusals[at].count++; state.refusals[at].count < cmp.Or(pd.InfoOf(n).Cfg.Tuning.TellsMax, 10) {
 		or.expectRetry(n)
+	}
+}
+
+// verifyAddr checks that a node connects to the proxy at the configured address.
+func (or *proxyOracle) verifyAddr(n *world.Node, e *effects.Open) {
+	if n.Custom || e.Channel != effects.ChannelProxy {
+		return
+	}
+	if or.countJudged(checkProxyAddr); e.Addr != pd.InfoOf(n).Cfg.Proxy {
+		or.fail(checkProxyAddr, "node %d connects to the proxy at %v, which is at %v", n.AsSubject(), e.Addr, pd.InfoOf(n).Cfg.Proxy)
+	}
+}
+
+// verifyRank checks that a notification names the rank of its node, by which a proxy knows whether all ranks of a
+// request have ended.
+func (or *proxyOracle) verifyRank(n *world.Node, m *protocol.ProxyNotif) {
+	if or.countJudged(checkProxyAddr); !m.HasExt || m.Rank != pd.InfoOf(n).Cfg.Rank {
+		or.fail(checkProxyAddr, "node %d notifies the proxy as rank %d, and is rank %d", n.AsSubject(), m.Rank, pd.InfoOf(n).Cfg.Rank)
 	}
 }
 

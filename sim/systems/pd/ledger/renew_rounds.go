@@ -13,7 +13,11 @@ import (
 
 // If a renewal does not name all offers that a reader keeps of a sender, the following renewals must name the rest.
 
-var checkRenewRound = oracle.NewCheck("S18", "renewals that name all deferred offers")
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
+var (
+	checkRenewRound = oracle.NewCheck("S18", "renewals that name all deferred offers")
+	checkRenewSize  = oracle.NewCheck("S17", "leases in a renewal")
+)
 
 // leasesPerRenewal returns the largest number of leases that a renewal of n names.
 func leasesPerRenewal(n *world.Node) int { return int(cmp.Or(pd.InfoOf(n).Cfg.Tuning.RenewsMax, 512)) }
@@ -23,6 +27,11 @@ func (or *renewOracle) recordRenewal(n *world.Node, c *world.Conn, body []byte) 
 	m := protocol.RenewRequest{}
 	if !n.KeepsOffers || !protocol.MayHaveTag(body, protocol.TagRenewRequest, &pd.WireLimits) ||
 		m.Decode(body, &pd.WireLimits) != nil {
+		return
+	}
+	if or.countJudged(checkRenewSize); len(m.Grants) > leasesPerRenewal(n) || len(m.Done) > leasesPerRenewal(n) {
+		or.fail(checkRenewSize, "node %d names %d leases to be renewed and %d that are over in a message; %d are allowed",
+			n.AsSubject(), len(m.Grants), len(m.Done), leasesPerRenewal(n))
 		return
 	}
 	or.recordTry(n, c)
