@@ -39,6 +39,10 @@ func drawBounds(p *plan.Plan, profile string) {
 	if at(8).ChancePermille(350) { // A page of a full chunk has 32 bytes.
 		b.Carries = [...]uint32{32, 64, 96, 1 << 16}[at(8).Rehash().Below(4)]
 	}
+	// A waiting request takes a few hundred bytes, and a different number in each form of a message.
+	if profile != "foreign" && at(9).ChancePermille(200) {
+		b.WaitingBytes = uint32(at(9).Rehash().Between(100, 4000))
+	}
 	if profile != "calm" && at(5).ChancePermille(250) {
 		for i := range p.NodeCount() {
 			p.Topology.Windows = append(p.Topology.Windows, [...]uint32{1, 2, 16}[at(uint64(100+i)).Below(3)])

@@ -167,6 +167,7 @@ func (p *Plan) checkTimes(c *checker) {
 	checkRange(c, "bounds.claims", b.Claims, 0, 1<<16)
 	p.Tuning.checkTuning(c)
 	checkRange(c, "bounds.rows", b.Rows, 0, 1<<16)
+	checkRange(c, "bounds.waiting_bytes", b.WaitingBytes, 0, 1<<26)
 	checkRange(c, "bounds.reserve_ppm", b.ReservePPM, 0, 999_999)
 	checkRange(c, "delays.message", p.Delays.Message, 0, time.Minute)
 	checkRange(c, "delays.device", p.Delays.Device, 0, time.Minute)

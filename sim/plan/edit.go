@@ -137,7 +137,8 @@ func (p *Plan) CountSettings() []*uint32 {
 	b := &p.Bounds
 	all := []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes,
 		&b.PeerSharePct, &b.ReservePPM,
-		&b.Staging, &b.Offers, &b.Places, &b.Fetches, &b.Batch, &b.Claims, &b.Window, &b.Carries, &b.EngineSharePct, &b.Rows}
+		&b.Staging, &b.Offers, &b.Places, &b.Fetches, &b.Batch, &b.Claims, &b.Window, &b.Carries, &b.EngineSharePct, &b.Rows,
+		&b.WaitingBytes}
 	for _, f := range p.Tuning.countFields() {
 		all = append(all, f.v)
 	}

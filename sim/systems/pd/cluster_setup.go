@@ -74,7 +74,7 @@ func NewClusterSetup(p *plan.Plan, flows Flows) ClusterSetup {
 				GetWaitMax: effects.Duration(t.GetWaitMax), PutsMax: b.Puts, ReservesMax: b.Reserves,
 				GetsMax: b.Gets, RequestsMax: b.Requests,
 			},
-			Pending:  rank.Pending{WaitersMax: b.Waiters, BypassMax: b.Overtakes},
+			Pending:  rank.Pending{WaitersMax: b.Waiters, WaitingBytes: uint64(b.WaitingBytes), BypassMax: b.Overtakes},
 			Granting: rank.Granting{ReplyForm: protocol.FormAscend, Residual: effects.Duration(t.Residual)},
 		},
 	}

@@ -59,7 +59,7 @@ func isDualRole(n *world.Node) bool { return n.IsSender() && n.IsReceiver() }
 
 // recordReserve records a Reserve when its machine receives the command.
 func (or *dualRoleOracle) recordReserve(n *world.Node, t effects.Ticket) {
-	if isDualRole(n) {
+	if n.IsSender() {
 		or.stateOf(n).pending = append(or.stateOf(n).pending, t)
 	}
 }
@@ -93,6 +93,7 @@ func (or *dualRoleOracle) verifyShare(n *world.Node, e *effects.Deliver) {
 		return
 	}
 	queue := &or.oracles().queue
+	queue.countPass(n, nil)
 	for i := range queue.stateOf(n).pending {
 		o := &queue.stateOf(n).pending[i]
 		if o.isNew || !queue.isHead(n, i) || or.w.Failure != nil {
@@ -153,7 +154,7 @@ func (or *dualRoleOracle) countOvertake(n *world.Node) {
 
 // findServableReserve returns the oldest pending Reserve after a step, and whether the pages for that Reserve are free.
 func (or *dualRoleOracle) findServableReserve(n *world.Node, s *rank.Stats) (t effects.Ticket, servable bool) {
-	if !isDualRole(n) {
+	if !n.IsSender() {
 		return 0, false
 	}
 	if t = or.oldestReserve(n); t == 0 {
@@ -163,7 +164,7 @@ func (or *dualRoleOracle) findServableReserve(n *world.Node, s *rank.Stats) (t e
 	if n.IsCache {
 		room += s.PagesEvictable
 	}
-	if or.stateOf(n).reservedPages+count > engineShare(n) || or.w.Flows.AnyHoldsEnginePages(s) || or.hasPeerWrites(n) {
+	if isDualRole(n) && (or.stateOf(n).reservedPages+count > engineShare(n) || or.w.Flows.AnyHoldsEnginePages(s) || or.hasPeerWrites(n)) {
 		or.countVoid(checkReserveWaits)
 		return t, false
 	}

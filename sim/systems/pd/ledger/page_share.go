@@ -82,7 +82,8 @@ func (or *pageShareOracle) recordRead(n *world.Node, e *effects.Transfer) {
 }
 
 // verifyShare checks that a peer with a new grant has no more than a peer's share of the pool while another peer is
-// active. Chunks that have landed and are still kept count as well (S18). Pages that were promised before count where
+// active. Chunks that have landed and are still kept count as well (S18), and while the peer is alone only the pages
+// that it may still write. Pages that were promised before count where
 // they were promised.
 func (or *pageShareOracle) verifyShare(n *world.Node, e *world.Grant, promised bool) {
 	if !hasPageShares(n) {
@@ -98,20 +99,21 @@ func (or *pageShareOracle) verifyShare(n *world.Node, e *world.Grant, promised b
 	}
 	// If the table of inbound peers is full, the machine may have dropped a peer.
 	full := pd.StatsOf(n).InboundPeers >= int(pd.InfoOf(n).Cfg.PeersMax)
-	if promised || !contested || e.Peer == (effects.Incarnation{}) || full {
+	if promised || e.Peer == (effects.Incarnation{}) {
 		or.countVoid(checkPageShare)
 		return
 	}
 	or.countJudged(checkPageShare)
-	ofPeer := 0
+	ofPeer, contested := 0, contested && !full
 	for i := range n.Pool.Pages {
-		if pg := &n.Pool.Pages[i]; pg.GrantedTo == e.Peer && (pg.Granted != 0 || !n.IsCache && or.isKeptPage(n, uint32(i))) {
+		pg := &n.Pool.Pages[i]
+		if pg.GrantedTo == e.Peer && (pg.Granted != 0 || contested && !n.IsCache && or.isKeptPage(n, uint32(i))) {
 			ofPeer++
 		}
 	}
 	if ofPeer > pageShare(n) {
 		or.fail(checkPageShare,
-			"node %d grants %d pages to a peer that has %d now, of at most %d while other peers are active",
+			"node %d grants %d pages to a peer that has %d now, of at most %d",
 			n.AsSubject(), len(e.Pages), ofPeer, pageShare(n))
 	}
 }

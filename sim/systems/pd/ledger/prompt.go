@@ -23,6 +23,7 @@ var (
 	checkAbandonedGrant = oracle.NewCheck("L2", "grants for abandoned requests")
 	checkFailedPutLease = oracle.NewCheck("L2", "read leases of failed puts")
 	checkAbandonRefusal = oracle.NewCheck("L2", "requests refused as abandoned")
+	checkAbandonServed  = oracle.NewCheck("L2", "requests served although they were abandoned")
 	checkReaderLost     = oracle.NewCheck("L2", "leases of lost readers")
 	checkStagingIdle    = oracle.NewCheck("L2", "staging pages of fetches that need them")
 )
@@ -56,6 +57,7 @@ func (*promptOracle) subscribe(l *oracle.Subscriptions[promptOracle]) {
 			o.verifyAbandoned(e.Node, e.Command.Job)
 		default:
 			o.removeAbandoned(e.Node, e.Command.Job)
+			o.stateOf(e.Node).abandonRefused = true
 		}
 	})
 	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e pd.FetchOutcome) { o.recordFetchEnd(e.Node) })
@@ -77,6 +79,7 @@ type promptState struct {
 	readerlessLeases []effects.GrantID     // read leases of lost readers, while the machine is busy
 	reportedJobs     []int                 `snap:"scratch"` // jobs that the machine reports as abandoned
 	failedPuts       []effects.Ticket      `snap:"scratch"` // puts that failed
+	abandonRefused   bool                  `snap:"skip"`    // an Abandon was refused, so its request goes on
 	readsStopping    bool                  `snap:"skip"`    // reads of an ended fetch go on, and their batch keeps its pages
 }
 
@@ -190,6 +193,27 @@ func (or *promptOracle) verifyRefusal(n *world.Node, w *pendingRequest) {
 	}
 }
 
+// verifyNotAbandoned checks that nothing is granted, stored or read for a request within AbandonTTL of its abandonment.
+// The machine may have forgotten an abandonment when more requests than RequestsMax were abandoned.
+func (or *promptOracle) verifyNotAbandoned(n *world.Node, job int) {
+	if job == 0 {
+		return
+	}
+	cfg, j := &pd.InfoOf(n).Cfg, &or.w.Jobs[job-1]
+	if j.AbandonedAt == 0 || j.AbandonedIn != n.Incarnation {
+		return
+	}
+	if or.stateOf(n).abandonRefused || len(or.w.Jobs) > int(cmp.Or(cfg.RequestsMax, 4096)) {
+		or.countVoid(checkAbandonServed)
+		return
+	}
+	or.countJudged(checkAbandonServed)
+	if ago := or.w.ReadClock(n).Sub(j.AbandonedAt); ago < cmp.Or(cfg.AbandonTTL, 10*effects.Second) {
+		or.fail(checkAbandonServed, "node %d gives or reads pages for request %q, which was abandoned %d ns ago",
+			n.AsSubject(), oracle.Request(j.Name), ago)
+	}
+}
+
 // recordFailedPut records that the machine ends a put.
 func (or *promptOracle) recordFailedPut(n *world.Node, e *effects.Deliver) {
 	if n.OffersChunks && !or.w.Conditions.Leased && e.Code != effects.OK {
@@ -205,6 +229,9 @@ func (or *promptOracle) verifyGrantRequest(n *world.Node, g *world.Grant) {
 		if i := or.w.JobIndex(m.Ext.Request); i < uint64(len(or.w.Jobs)) {
 			g.Job = int(i) + 1
 		}
+	}
+	if g != nil {
+		or.verifyNotAbandoned(n, g.Job)
 	}
 	if g == nil || g.Job == 0 || len(or.stateOf(n).abandoningJobs) == 0 {
 		return

@@ -56,12 +56,13 @@ type QueueState struct {
 	newGrant        effects.GrantID    // made in this step and not yet sent in a reply
 	storedPages     []effects.Page     `snap:"scratch"` // pages stored from a message since the last reply
 	carried         []carriedOperation `snap:"skip"`    // the last operation of each peer whose chunks came with the message
+	refusedOffers   []operationID      `snap:"skip"`    // offers that were refused for lack of room
 	newRequest      uint64             // the request that arrived in this step and may have to wait
 }
 
 func (s *QueueState) clearForReuse() {
 	*s = QueueState{pending: s.pending[:0], operationGrants: world.RecycleMap(s.operationGrants), storedPages: s.storedPages[:0],
-		carried: s.carried[:0]}
+		carried: s.carried[:0], refusedOffers: s.refusedOffers[:0]}
 }
 
 // pendingRequest is a request that a receiver got and has not replied to yet.
@@ -93,6 +94,8 @@ type pendingRequest struct {
 	job             int             `snap:"skip"` // the job of the request, counted from 1
 	unwanted        bool            // the request was abandoned during the read
 	overtakes       int             // grants to different classes while the request was the first of a class
+	carriedBytes    int             `snap:"skip"` // bytes of chunks in the message, and of their length
+	passesMax       int             `snap:"skip"` // requests and reserves of other classes that may have been served while this one waited
 	maxHeads        int             // the largest number of peers that had a request waiting at the same time
 }
 
@@ -135,6 +138,9 @@ func (or *queueOracle) recordMessage(n *world.Node, request uint64, channel effe
 			w.dueAtOnce = false
 			w.dueAt = or.w.Now + int64(n.LongestSpan(pd.InfoOf(n).Cfg.AllocTimeout)+pd.Grace)
 			w.pageCount = countDistinct(m.Keys)
+			if m.HasExt && len(m.Ext.Carried) > 0 {
+				w.carriedBytes = len(m.Ext.Carried) + 32
+			}
 			if w.layers = m.HasExt && m.Ext.Layers > 0; w.layers {
 				w.continued, w.pageCount = m.Ext.Opened != 0, or.countLayeredChunks(m.Keys)*int(m.Ext.Layers)
 			}
@@ -242,6 +248,10 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	state.pending = slices.Delete(state.pending, i, i+1)
 	or.facts().decodeReply(&w, body)
 	or.oracles().getWaits.recordRefused(n, &w)
+	or.oracles().tableShares.verifyOfferReply(n, &w, body)
+	if or.countPass(n, &w); or.w.Failure != nil {
+		return
+	}
 	or.oracles().prompt.verifyRefusal(n, &w)
 	or.oracles().peerRows.verifyReply(n, &w)
 	or.oracles().promises.recordReply(n, &w, grant, len(stored) > 0)

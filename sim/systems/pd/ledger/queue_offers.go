@@ -83,6 +83,8 @@ func (or *queueOracle) beginRead(n *world.Node, t *world.Transfer) {
 		return
 	}
 	or.verifyOvertaken(n, w, i)
+	or.countPass(n, w)
+	or.oracles().prompt.verifyNotAbandoned(n, w.job)
 	w.reading, w.keyCount = true, 0
 }
 

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"cmp"
+
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -9,6 +11,8 @@ import (
 
 // The order of the allocation queue: how often requests are overtaken, and whether a request waits although the pages
 // are free.
+
+var checkCollect = oracle.NewCheck("L7", "pages that are kept for a request that was passed too rarely")
 
 // verifyOvertaken counts an overtake of each request that the served request passes, and fails the run if a request was
 // overtaken too often (L7).
@@ -42,6 +46,27 @@ func (or *queueOracle) countOvertake(n *world.Node, o *pendingRequest) (counts, 
 		pd.CountConjunction(&or.w.Result, pd.PeerAtBypassLimit)
 	}
 	return true, o.overtakes > int(pd.InfoOf(n).Cfg.BypassMax)+o.maxHeads
+}
+
+// countPass counts that a request was served, or may have been, against the waiting requests of other classes. The node's
+// own engine, if w is nil, is a class.
+func (or *queueOracle) countPass(n *world.Node, w *pendingRequest) {
+	if w != nil && w.keyCount == 0 {
+		return
+	}
+	state := or.stateOf(n)
+	for i := range state.pending {
+		if o := &state.pending[i]; w == nil || !o.isSameClass(w) {
+			o.passesMax++
+		}
+	}
+}
+
+// mayCollect reports whether pages may be kept for a request that waits for more pages than are free, because the
+// request was passed as often as is allowed.
+func (o *pendingRequest) mayCollect(n *world.Node) bool {
+	cfg := &pd.InfoOf(n).Cfg
+	return cfg.Shares || cfg.Layers > 0 || o.passesMax >= int(cmp.Or(cfg.BypassMax, 16))
 }
 
 // countHeads counts the classes with a request that waits or may wait. The node's own engine is a class.
@@ -82,7 +107,7 @@ func mayExceedGrants(n *world.Node, s *rank.Stats) bool {
 
 // verifyNoNeedlessWait fails the run if the first request of every class, including the class of the node's own engine,
 // could be served with the free pages. If any first request could not be served, the free pages may be kept for that
-// request, because it was overtaken too often.
+// request, but only if it was overtaken as often as is allowed.
 func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 	if n.Draining || n.Busy {
 		return
@@ -101,6 +126,10 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 		room, pages := s.PagesFree, o.pageCount
 		if n.IsCache { // Chunks that are present already make no room for the rest.
 			room, pages = room+s.PagesEvictable, o.keyCount
+		}
+		if pages > room && !o.mayCollect(n) {
+			or.countJudged(checkCollect)
+			continue
 		}
 		if pages > room {
 			or.countJudged(checkNeedlessWait)

@@ -1,6 +1,9 @@
 package ledger
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -17,6 +20,8 @@ var (
 	checkOfferShare    = oracle.NewCheck("S18", "shares of offers")
 	checkPendingShare  = oracle.NewCheck("S18", "shares of pending requests")
 	checkNoRoom        = oracle.NewCheck("S18", "requests refused for lack of room")
+	checkWaitingBytes  = oracle.NewCheck("S18", "shares of the bytes of pending requests")
+	checkTooLarge      = oracle.NewCheck("L7", "requests refused as too large")
 	checkGrantShare    = oracle.NewCheck("S18", "shares of grants")
 	checkRetryRefused  = oracle.NewCheck("L8", "retries of granted operations")
 )
@@ -108,15 +113,31 @@ func (or *tableShareOracle) verifyPendingShare(n *world.Node, s *rank.Stats) {
 		return
 	}
 	w := &queue.pending[len(queue.pending)-1]
-	if w.request != request || w.keyCount == 0 || w.reading || w.peer == (effects.Incarnation{}) {
-		return // The request was served or refused, or the peer has no identity.
+	if w.request != request || w.keyCount == 0 || w.reading {
+		return // The request was served or refused.
 	}
-	or.countJudged(checkPendingShare)
-	ofPeer := 0
+	or.countJudged(checkPendingShare, checkWaitingBytes)
+	ofPeer, bytes := 0, 0
 	for i := range queue.pending {
-		if o := &queue.pending[i]; o.peer == w.peer && o.keyCount > 0 && !o.reading {
-			ofPeer++
+		o := &queue.pending[i]
+		if o.keyCount == 0 || o.reading {
+			continue
 		}
+		if bytes += o.bytesMin(); o.isSameClass(w) {
+			ofPeer++
+			bytes += o.bytesMin()
+		}
+	}
+	if limit := waitingBytes(n); bytes > limit+1 {
+		or.fail(checkWaitingBytes, "node %d lets request %d wait with %d bytes of waiting requests, those of its peer counted twice, of %d",
+			n.AsSubject(), oracle.Message(w.request), bytes, limit)
+		return
+	}
+	if limit := servablePages(n); !n.KeepsOffers && !w.layers && w.pageCount > limit {
+		or.countJudged(checkTooLarge)
+		or.fail(checkTooLarge, "node %d lets request %d wait for %d pages, and a peer may never have more than %d",
+			n.AsSubject(), oracle.Message(w.request), w.pageCount, limit)
+		return
 	}
 	if ofPeer+s.PendingRequests > int(pd.InfoOf(n).Cfg.WaitersMax)+1 {
 		or.fail(checkPendingShare, "node %d has %d waiting requests of a peer, and %d in all, in a table of %d",
@@ -128,25 +149,87 @@ func (or *tableShareOracle) verifyPendingShare(n *world.Node, s *rank.Stats) {
 // peer's share. The reply has been decoded already.
 func (or *tableShareOracle) verifyNoRoom(n *world.Node, w *pendingRequest) {
 	m := &or.facts().reply.message
-	queue := or.oracles().queue.stateOf(n)
-	if w.keyCount == 0 || w.offerGrant != 0 || !m.HasExt || effects.CodeFromWire(m.Ext.Code) != effects.TooMany {
+	if w.keyCount == 0 || w.offerGrant != 0 || !m.HasExt {
 		return
 	}
+	code := effects.CodeFromWire(m.Ext.Code)
+	if code == effects.TooLarge && !w.layers {
+		or.verifyTooLarge(n, w)
+	}
+	if code != effects.TooMany {
+		return
+	}
+	or.verifyRoom(n, w)
+}
+
+// verifyRoom checks that the rows, or the bytes, of waiting requests that a peer may have are used up, because a
+// request of the peer is refused a place in the queue.
+func (or *tableShareOracle) verifyRoom(n *world.Node, w *pendingRequest) {
+	queue := or.oracles().queue.stateOf(n)
 	or.countJudged(checkNoRoom)
-	ofPeer, total := 0, 0
+	ofPeer, total, bytes := 0, 0, 2*w.bytesMax()
 	for i := range queue.pending {
 		if o := &queue.pending[i]; o.keyCount > 0 && !o.reading {
+			bytes += o.bytesMax()
 			if total++; o.peer == w.peer {
 				ofPeer++
+				bytes += o.bytesMax()
 			}
 		}
 	}
-	if ofPeer+total < int(pd.InfoOf(n).Cfg.WaitersMax) {
+	if bytes <= waitingBytes(n) && ofPeer+total < int(pd.InfoOf(n).Cfg.WaitersMax) {
 		or.fail(checkNoRoom,
 			"node %d refuses request %d for lack of room, with %d of %d waiting requests from the peer, in a table of %d",
 			n.AsSubject(), oracle.Message(w.request), ofPeer, total, pd.InfoOf(n).Cfg.WaitersMax)
 	}
 }
+
+// verifyOfferReply checks the refusal of an offer that was not kept: for lack of room only if the sender has used up
+// its share, and as too large only if the offer could never be read.
+func (or *tableShareOracle) verifyOfferReply(n *world.Node, w *pendingRequest, body []byte) {
+	if w.offerGrant == 0 || w.keyCount == 0 || n.KeepsOffers {
+		return
+	}
+	m, ok := or.facts().asAck(body)
+	if !ok || !m.HasExt {
+		return
+	}
+	//exhaustive:ignore
+	switch effects.CodeFromWire(m.Ext.Code) {
+	case effects.TooMany:
+		queue, id := or.oracles().queue.stateOf(n), operationID{w.peer, w.operation}
+		if slices.Contains(queue.refusedOffers, id) {
+			or.countVoid(checkNoRoom) // A retry gets the reply to the first attempt again.
+			return
+		}
+		queue.refusedOffers = append(queue.refusedOffers, id)
+		or.verifyRoom(n, w)
+	case effects.TooLarge:
+		or.verifyTooLarge(n, w)
+	default:
+	}
+}
+
+// verifyTooLarge checks that a request is refused as too large only if a peer may never have as many pages.
+func (or *tableShareOracle) verifyTooLarge(n *world.Node, w *pendingRequest) {
+	if or.countJudged(checkTooLarge); w.keyCount <= servablePages(n) {
+		or.fail(checkTooLarge, "node %d refuses request %d for %d chunks as too large, and a peer may have %d pages",
+			n.AsSubject(), oracle.Message(w.request), w.keyCount, servablePages(n))
+	}
+}
+
+// servablePages returns how many pages a request may need.
+func servablePages(n *world.Node) int {
+	return min(pageShare(n), int(pd.InfoOf(n).Cfg.Pages), int(cmp.Or(pd.InfoOf(n).Cfg.BatchMax, 4096)))
+}
+
+// waitingBytes returns how many bytes of waiting requests a node keeps.
+func waitingBytes(n *world.Node) int { return int(cmp.Or(pd.InfoOf(n).Cfg.WaitingBytes, 64<<20)) }
+
+// bytesMin and bytesMax return the least and the most bytes that a node may count for a waiting request: the message
+// without the chunks that it carries, and what the node needs to find each key again.
+func (w *pendingRequest) bytesMin() int { return len(w.body) - w.carriedBytes }
+func (w *pendingRequest) bytesMax() int { return len(w.body) + 128*w.keyCount }
 
 // verifyGrantShare checks that a grant is made to a peer only if the peer may have a further grant.
 func (or *tableShareOracle) verifyGrantShare(n *world.Node, e *world.Grant) {
