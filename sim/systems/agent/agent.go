@@ -225,6 +225,7 @@ var (
 	checkBegunOnce = oracle.NewCheck("L1", "calls that begin once")
 	checkAbandoned = oracle.NewCheck("L2", "calls of engines that have exited or detached")
 	checkDrains    = oracle.NewCheck("L6", "sessions without calls and holdings, at a drain")
+	checkGivenBack = oracle.NewCheck("L2", "holdings of engines that have exited or detached")
 	checkLeftovers = oracle.NewCheck("L2", "holdings that engines leave behind")
 )
 

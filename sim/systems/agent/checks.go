@@ -194,3 +194,18 @@ func wasReturned(h *host, x *holding) bool {
 	}
 	return returned
 }
+
+// checkLeftHoldings checks that what engines held is given back in the step after which nothing uses it any more, if
+// the engines have detached or their processes have ended.
+func (h *host) checkLeftHoldings() {
+	for at, x := range h.holdings {
+		if s := h.sessions[at.Session]; s == nil || !s.left {
+			continue
+		}
+		if pd.CountJudged(h.state.w, checkGivenBack); x.users == 0 && !x.ending && !x.freed {
+			h.state.w.Fail(checkGivenBack.Property(), "node %d keeps what an engine held that has exited or detached",
+				h.node.AsSubject())
+			return
+		}
+	}
+}

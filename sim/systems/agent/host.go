@@ -95,8 +95,12 @@ type host struct {
 type hostSession struct {
 	engine   int
 	detached bool // the engine has detached
+<<<<<<< HEAD
 	// unacknowledged holds the numbers of accepted calls that the engine has not said to be done.
 	unacknowledged map[uint64]bool
+=======
+	left     bool // the engine has detached, or the machine was notified that its process has ended
+>>>>>>> 5984d1d7 (sim: holdings of attached engines that have left, and vanilla senders that are refused, are judged)
 }
 
 // sentCall is a call as the engine sent it.
@@ -242,6 +246,7 @@ func (h *host) stepMachine(f func(out *session.Effects)) {
 		}
 	}
 	h.checkLimits()
+	h.checkLeftHoldings()
 	for len(h.pendingEnds) > 0 {
 		x := h.pendingEnds[0]
 		h.pendingEnds = h.pendingEnds[1:]
@@ -305,7 +310,7 @@ func (h *host) handleCall(s *stream, body []byte) {
 		h.state.w.Fail(checkCalls.Property(), "an engine of node %d aborts call %d, and the call goes on", h.node.AsSubject(), m.Target)
 	}
 	if x.op == protocol.CallDetach && h.sessions[id] != nil && !x.isFalse {
-		h.sessions[id].detached = true
+		h.sessions[id].detached, h.sessions[id].left = true, true
 		h.checkAbandonedCalls(func(call session.CallRef) bool { return call.Session == id })
 	}
 }
@@ -382,6 +387,9 @@ func (h *host) sessionInUse(id uint64) bool {
 // handleExit notifies the machine that a process has ended, and checks that all calls of the process are aborted.
 func (h *host) handleExit(e *engineProcess) {
 	h.stepMachine(func(out *session.Effects) { h.machine.OnProcessExit(e.processID(), out) })
+	for _, x := range h.sessions {
+		x.left = x.left || x.engine == e.index
+	}
 	h.checkAbandonedCalls(func(call session.CallRef) bool {
 		x := h.sessions[call.Session]
 		return x != nil && x.engine == e.index

@@ -13,7 +13,11 @@ import (
 // Each connection of a plain sender counts as a separate peer with the quota of a peer. Therefore the number of these
 // connections is bounded: no more connections have pages, or wait for pages.
 
-var checkPlains = oracle.NewCheck("S18", "number of vanilla senders with pages")
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
+var (
+	checkPlains        = oracle.NewCheck("S18", "number of vanilla senders with pages")
+	checkPlainsRefused = oracle.NewCheck("S18", "vanilla senders that are refused at once")
+)
 
 // plainCountOracle counts plain senders (S18).
 type plainCountOracle struct {
@@ -24,10 +28,11 @@ type plainCountOracle struct {
 
 // plainCountState records the plain senders of an incarnation of a receiver.
 type plainCountState struct {
+	seen   []uint64     `snap:"skip"` // connections of plain senders that asked for pages
 	grants []plainGrant `snap:"skip"` // grants under which plain senders may still have pages
 }
 
-func (s *plainCountState) clearForReuse() { s.grants = s.grants[:0] }
+func (s *plainCountState) clearForReuse() { s.grants, s.seen = s.grants[:0], s.seen[:0] }
 
 // plainGrant is a grant to a plain sender.
 type plainGrant struct {
@@ -62,6 +67,39 @@ func (or *plainCountOracle) verifyCount(n *world.Node, conn uint64, id effects.G
 	if limit := int(cmp.Or(pd.InfoOf(n).Cfg.Tuning.PlainsMax, 16)); len(or.conns) > limit {
 		or.fail(checkPlains, "node %d serves %d vanilla senders at a time, %d are allowed", n.AsSubject(), len(or.conns), limit)
 	}
+}
+
+// recordConn records that a plain sender asks for pages.
+func (or *plainCountOracle) recordConn(n *world.Node, conn uint64) {
+	if state := or.stateOf(n); !slices.Contains(state.seen, conn) {
+		state.seen = append(state.seen, conn)
+	}
+}
+
+// verifyRefused checks that a plain sender is not refused on arrival while fewer plain senders than allowed ever asked
+// for pages. The reply gives no reason, so the check applies only if there is no other reason for a refusal.
+func (or *plainCountOracle) verifyRefused(n *world.Node, w *pendingRequest) {
+	cfg, r := &pd.InfoOf(n).Cfg, &or.w.Requests[w.request-1]
+	if w.peer != (effects.Incarnation{}) || w.keyCount == 0 || w.offerGrant != 0 || !w.isNew || r.VanillaJob == 0 ||
+		!or.facts().hasReply {
+		return
+	}
+	queue, rows, bytes := or.oracles().queue.stateOf(n), 1, 2*w.bytesMax()
+	for i := range queue.pending {
+		o := &queue.pending[i]
+		rows, bytes = rows+2, bytes+2*o.bytesMax()
+	}
+	limit := int(cmp.Or(cfg.Tuning.PlainsMax, 16))
+	if !cfg.Bearer || n.Draining || or.w.Jobs[r.VanillaJob-1].AbandonedAt != 0 || w.keyCount > servablePages(n) ||
+		len(or.stateOf(n).seen) > limit || rows > int(cfg.WaitersMax) || bytes > waitingBytes(n) {
+		or.countVoid(checkPlainsRefused)
+		return
+	}
+	if or.countJudged(checkPlainsRefused); !or.facts().reply.message.AllocFailed {
+		return
+	}
+	or.fail(checkPlainsRefused, "node %d refuses request %d of a vanilla sender at once, and serves %d of %d such senders at most",
+		n.AsSubject(), oracle.Message(w.request), len(or.stateOf(n).seen)-1, limit)
 }
 
 // subscribe subscribes to nothing: other oracles call this one.

@@ -130,6 +130,9 @@ func (or *queueOracle) recordMessage(n *world.Node, request uint64, channel effe
 			or.oracles().peerRows.recordMessage(n, w.peer, effects.Incarnation(m.Ext.To))
 		}
 		if w.keyCount = len(m.Keys); w.keyCount > 0 {
+			if !m.HasExt {
+				or.oracles().plainCounts.recordConn(n, conn)
+			}
 			if !m.HasExt && or.w.Conditions.Leased && or.w.Setup.Rank.TrustUncommitted {
 				for _, k := range m.Keys {
 					w.plainKeys = append(w.plainKeys, append([]byte(nil), k...))
@@ -254,6 +257,7 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	}
 	or.oracles().prompt.verifyRefusal(n, &w)
 	or.oracles().peerRows.verifyReply(n, &w)
+	or.oracles().plainCounts.verifyRefused(n, &w)
 	or.oracles().promises.recordReply(n, &w, grant, len(stored) > 0)
 	if len(stored) > 0 {
 		or.verifyCarriedOnce(n, &w)

@@ -114,6 +114,7 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 	}
 	reserve, servable := or.oracles().dualRole.findServableReserve(n, s)
 	var waiting *pendingRequest
+	kept := false
 	if reserve != 0 && !servable {
 		or.countVoid(checkNeedlessWait)
 		return
@@ -129,6 +130,7 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 		}
 		if pages > room && !o.mayCollect(n) {
 			or.countJudged(checkCollect)
+			kept = true
 			continue
 		}
 		if pages > room {
@@ -145,6 +147,9 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 	}
 	if reserve != 0 {
 		or.oracles().dualRole.failNeedlessWait(n, s, reserve)
+	} else if kept && waiting != nil {
+		or.fail(checkCollect, "node %d lets request %d wait for %d of %d free pages, for a request that was passed less than %d times",
+			n.AsSubject(), oracle.Message(waiting.request), waiting.pageCount, s.PagesFree, pd.InfoOf(n).Cfg.BypassMax)
 	} else if waiting != nil {
 		or.fail(checkNeedlessWait, "node %d has %d pages free and lets request %d wait for %d",
 			n.AsSubject(), s.PagesFree, oracle.Message(waiting.request), waiting.pageCount)

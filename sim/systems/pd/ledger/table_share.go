@@ -116,7 +116,7 @@ func (or *tableShareOracle) verifyPendingShare(n *world.Node, s *rank.Stats) {
 	if w.request != request || w.keyCount == 0 || w.reading {
 		return // The request was served or refused.
 	}
-	or.countJudged(checkPendingShare, checkWaitingBytes)
+	or.countJudged(checkPendingShare, checkWaitingBytes, checkTooLarge)
 	ofPeer, bytes := 0, 0
 	for i := range queue.pending {
 		o := &queue.pending[i]
@@ -133,8 +133,9 @@ func (or *tableShareOracle) verifyPendingShare(n *world.Node, s *rank.Stats) {
 			n.AsSubject(), oracle.Message(w.request), bytes, limit)
 		return
 	}
-	if limit := servablePages(n); !n.KeepsOffers && !w.layers && w.pageCount > limit {
-		or.countJudged(checkTooLarge)
+	if n.KeepsOffers || w.layers {
+		or.countVoid(checkTooLarge)
+	} else if limit := servablePages(n); w.pageCount > limit {
 		or.fail(checkTooLarge, "node %d lets request %d wait for %d pages, and a peer may never have more than %d",
 			n.AsSubject(), oracle.Message(w.request), w.pageCount, limit)
 		return
