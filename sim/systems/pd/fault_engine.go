@@ -1,6 +1,7 @@
 package pd
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 
@@ -92,6 +93,10 @@ func (c *Command) giveConflict(w *Cluster, n *world.Node, put effects.Ticket, ki
 		body.Pages = append([]effects.Page(nil), body.Pages...)
 		body.Pages[0].Generation += 1 << 40
 		body.Last, body.Request = false, nil
+		// At times the put also names a request by an id of the greatest length, or longer.
+		if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 20); !draw.IsFixed(w.Seed) && d.ChancePermille(600) {
+			body.Request = bytes.Repeat([]byte{'r'}, requestIDMax(n)+int(d.Rehash().Below(2)))
+		}
 		x.Body = &body
 	case conflictEmpty:
 		x.Body = &ops.Put{Layout: InfoOf(n).Cfg.Layout}
@@ -172,6 +177,10 @@ func (c *Command) checkConflict(w *Cluster, n *world.Node, e *effects.Deliver) {
 		return // The release was refused, because the pages are in use or already gone.
 	case conflictUnknown:
 		wantCode = effects.NotFound
+	case conflictStale:
+		if len(c.Body.(*ops.Put).Request) > requestIDMax(n) {
+			wantCode = effects.TooLarge
+		}
 	case conflictWaiting:
 		// The command ended while the release was in the mailbox.
 		if wantCode = effects.NotFound; e.Code == effects.OK {
@@ -205,6 +214,9 @@ func (c *Command) checkConflict(w *Cluster, n *world.Node, e *effects.Deliver) {
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code, wantCode)
 	}
 }
+
+// requestIDMax returns the greatest length of a request's id.
+func requestIDMax(n *world.Node) int { return int(cmp.Or(InfoOf(n).Cfg.RequestIDMax, 128)) }
 
 // hasLostPages reports whether a page of a put no longer belongs to the engine, as the machine knows: the page was
 // released or passed to the cache.
