@@ -73,6 +73,12 @@ func GiveCommandAfter(w *Cluster, n *world.Node, delay effects.Duration, c Comma
 // ReceiptTime returns a time at or before which n's machine received the command.
 func ReceiptTime(c *Command, n *world.Node) int64 { return c.receiptTime(n) }
 
+// TimeLeft returns how much of the time limit of a command is left, by the clock of the node. The result is negative
+// after the end of the time.
+func TimeLeft(w *Cluster, n *world.Node, c *Command) effects.Duration {
+	return c.Timeout - w.ReadClock(n).Sub(c.receivedClock)
+}
+
 // receiptTime returns when n's machine received the command.
 func (c *Command) receiptTime(n *world.Node) int64 {
 	return c.DueAt - int64(n.LongestSpan(c.Timeout)+Grace)

@@ -78,6 +78,7 @@ type Oracles struct {
 	engineReads    engineReadOracle
 	secondPools    secondPoolOracle
 	doneMessages   doneMessageOracle
+	asks           askOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -135,6 +136,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *engineReadOracle { return &o.engineReads })
 	addOracle(l, func(o *Oracles) *secondPoolOracle { return &o.secondPools })
 	addOracle(l, func(o *Oracles) *doneMessageOracle { return &o.doneMessages })
+	addOracle(l, func(o *Oracles) *askOracle { return &o.asks })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].
