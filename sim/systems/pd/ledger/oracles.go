@@ -79,6 +79,7 @@ type Oracles struct {
 	secondPools    secondPoolOracle
 	doneMessages   doneMessageOracle
 	asks           askOracle
+	replyTimes     replyTimeOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -137,6 +138,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *secondPoolOracle { return &o.secondPools })
 	addOracle(l, func(o *Oracles) *doneMessageOracle { return &o.doneMessages })
 	addOracle(l, func(o *Oracles) *askOracle { return &o.asks })
+	addOracle(l, func(o *Oracles) *replyTimeOracle { return &o.replyTimes })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].
