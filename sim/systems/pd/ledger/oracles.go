@@ -80,6 +80,7 @@ type Oracles struct {
 	doneMessages   doneMessageOracle
 	asks           askOracle
 	replyTimes     replyTimeOracle
+	retryPauses    retryPauseOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -139,6 +140,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *doneMessageOracle { return &o.doneMessages })
 	addOracle(l, func(o *Oracles) *askOracle { return &o.asks })
 	addOracle(l, func(o *Oracles) *replyTimeOracle { return &o.replyTimes })
+	addOracle(l, func(o *Oracles) *retryPauseOracle { return &o.retryPauses })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].

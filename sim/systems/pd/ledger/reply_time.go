@@ -27,7 +27,9 @@ type replyTimeOracle struct {
 
 func (*replyTimeOracle) subscribe(l *oracle.Subscriptions[replyTimeOracle]) {
 	oracle.On(l, func(o *replyTimeOracle, _ *oracle.Call, e world.SteppingMachine) { o.recordStep(e.Node, e.Event) })
-	oracle.On(l, func(o *replyTimeOracle, _ *oracle.Call, e world.SendingRequest) { o.recordRequest(e.Node, e.Conn, e.Corr) })
+	oracle.On(l, func(o *replyTimeOracle, _ *oracle.Call, e world.SendingRequest) {
+		o.recordRequest(e.Node, e.Conn, e.Corr)
+	})
 	oracle.On(l, func(o *replyTimeOracle, c *oracle.Call, e *effects.Replied) {
 		o.recordReply(o.nodeOf(c), o.recordEnd(o.nodeOf(c), e.Corr))
 	})
