@@ -37,7 +37,7 @@ func (*replyTimeOracle) subscribe(l *oracle.Subscriptions[replyTimeOracle]) {
 	oracle.On(l, func(o *replyTimeOracle, c *oracle.Call, e *effects.Close) { o.verifyClose(o.nodeOf(c), e.Conn) })
 	oracle.On(l, func(o *replyTimeOracle, _ *oracle.Call, e world.FactObserved) {
 		if e.Effect.Fact == effects.FactLinkDown {
-			o.stateOf(e.Node).mayClose = true
+			o.stateOf(e.Node).linkDown = true
 		}
 	})
 	oracle.On(l, func(o *replyTimeOracle, c *oracle.Call, _ oracle.StepEnded) { o.verifyWaits(o.nodeOf(c)) })
@@ -46,7 +46,8 @@ func (*replyTimeOracle) subscribe(l *oracle.Subscriptions[replyTimeOracle]) {
 // replyTimeState records the requests in flight of an incarnation of a node, in the order in which they were sent.
 type replyTimeState struct {
 	requests []sentAt `snap:"skip"`
-	mayClose bool     `snap:"scratch"` // the step handles something else than the end of a time
+	isTick   bool     `snap:"scratch"` // the step handles the end of a time
+	linkDown bool     `snap:"scratch"` // the step ends a link
 }
 
 func (s *replyTimeState) clearForReuse() { *s = replyTimeState{requests: s.requests[:0]} }
@@ -60,10 +61,11 @@ type sentAt struct {
 	frozen  int64        // how long the node had been frozen
 }
 
-// recordStep records whether a step has another reason to close a connection than the end of a time.
+// recordStep records whether a step can close a connection only because of the end of a time.
 func (or *replyTimeOracle) recordStep(n *world.Node, ev effects.Event) {
-	_, isTick := ev.(*effects.Tick)
-	or.stateOf(n).mayClose = !isTick
+	state := or.stateOf(n)
+	_, state.isTick = ev.(*effects.Tick)
+	state.linkDown = false
 }
 
 // recordRequest records a request. The requests of a registration have a time of their own.
@@ -110,7 +112,8 @@ func (or *replyTimeOracle) verifyClose(n *world.Node, conn effects.Conn) {
 		return
 	}
 	state.requests = slices.DeleteFunc(state.requests, func(x sentAt) bool { return x.conn == conn })
-	if state.mayClose || channel == effects.ChannelLookup {
+	// The end of a link also closes the connections of its lanes.
+	if !state.isTick || channel == effects.ChannelLookup || state.linkDown && channel != effects.ChannelInit {
 		return
 	}
 	or.countJudged(checkReplyEarly)
