@@ -31,6 +31,16 @@ var Flow = pd.Flow{
 		c.BringTimeout, c.LookupTimeout = c.PutTimeout, 3*c.ReplyTimeout/4
 		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(30, 100))
 		c.PushesMax = uint32(at(2).Between(1, 6))
+		if !draw.IsFixed(p.Seed) { // No setting is in force only because another one has the same value.
+			c.ShareTTL = c.Lease * effects.Duration(at(10).Between(60, 140)) / 100
+			c.BringTimeout = c.PutTimeout * effects.Duration(at(11).Between(50, 150)) / 100
+			if at(12).ChancePermille(300) {
+				c.LoansMax = uint32(at(13).Between(1, 4))
+			}
+			if at(14).ChancePermille(300) {
+				c.BringsMax = uint32(at(15).Between(1, 4))
+			}
+		}
 		configureDirectories(p, c)
 	},
 	Scopes:           smallScopes,

@@ -149,6 +149,9 @@ func (w *Cluster) BootNode(n *world.Node) (world.Pools, error) {
 	if n.LendsChunks {
 		reads = cfg.Lease // A requested page is read at once.
 	}
+	if cfg.Shares {
+		reads = cfg.ShareTTL
+	}
 	writes := cfg.Lease
 	if cfg.Geometry != nil { // A registration is valid until it is answered.
 		writes = cfg.RegisterTimeout + cfg.LeaseGuard

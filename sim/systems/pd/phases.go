@@ -18,7 +18,8 @@ func (w *Cluster) LongestDeadline() effects.Duration {
 	if len(w.SourcePlan.Topology.Pull) > 0 {
 		pulls = 2*c.PullTTL + 2*c.ReadTimeout + 2*c.FetchTimeout + c.ReadLeaseMax
 	}
-	all := 2*c.PutTimeout + 3*c.ReserveTimeout + c.GetWaitMax + 2*c.Lease + pulls + 2*c.ReplyTimeout + c.Residual
+	commands, leases := max(c.PutTimeout, c.BringTimeout, c.RecallTimeout), max(c.Lease, c.ShareTTL)
+	all := 2*commands + 3*c.ReserveTimeout + c.GetWaitMax + 2*leases + pulls + 2*c.ReplyTimeout + c.Residual
 	return 12*all/10 + w.Conditions.FaultsEnd + 6*effects.Second
 }
 

@@ -29,6 +29,14 @@ var Flow = pd.Flow{
 	SetRole:  func(_ *plan.Plan, n *world.Node) { n.LendsChunks = n.IsReceiver() },
 	ConfigureRanks: func(p *plan.Plan, c *rank.Config) {
 		c.Recalls, c.RecallTimeout, c.RecallsMax = true, c.PutTimeout, p.Bounds.Grants
+		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 7, 1<<40|n) }
+		if draw.IsFixed(p.Seed) {
+			return
+		}
+		c.RecallTimeout = c.PutTimeout * effects.Duration(at(0).Between(50, 150)) / 100
+		if at(1).ChancePermille(300) {
+			c.RecallsMax = uint32(at(2).Between(1, 6))
+		}
 	},
 	ListenChannels: listenChannels,
 	BeginJob:       beginJob,

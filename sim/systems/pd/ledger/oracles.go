@@ -81,6 +81,7 @@ type Oracles struct {
 	asks           askOracle
 	replyTimes     replyTimeOracle
 	retryPauses    retryPauseOracle
+	loans          loanOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -141,6 +142,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *askOracle { return &o.asks })
 	addOracle(l, func(o *Oracles) *replyTimeOracle { return &o.replyTimes })
 	addOracle(l, func(o *Oracles) *retryPauseOracle { return &o.retryPauses })
+	addOracle(l, func(o *Oracles) *loanOracle { return &o.loans })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].
