@@ -22,6 +22,7 @@ var (
 	checkAskEarly    = oracle.NewCheck("L1", "Brings and recalls that expire before their time")
 	checkAskLate     = oracle.NewCheck("L3", "lookups and queries that wait too long for a reply")
 	checkAskAttempts = oracle.NewCheck("S18", "number of attempts of a lookup or a query")
+	checkAskDones    = oracle.NewCheck("S18", "number of attempts to give back a lease on request")
 	checkAskRetried  = oracle.NewCheck("L5", "lookups and queries that are sent again after a lost connection")
 )
 
@@ -29,8 +30,9 @@ var (
 type askOracle struct {
 	oracleBase
 	perIncarnation[askState]
-	lookup protocol.AscendBatchedLookupAndGetMsg `snap:"scratch"`
-	query  protocol.CacheQueryRequest            `snap:"scratch"`
+	lookup protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
+	query  protocol.CacheQueryRequest                `snap:"scratch"`
+	done   protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"`
 }
 
 func (*askOracle) subscribe(l *oracle.Subscriptions[askOracle]) {
@@ -53,10 +55,20 @@ type askState struct {
 	asks []ask `snap:"skip"`
 	// expiredHosts lists the hosts with which the last handshake expired. The commands that need such a link end for the
 	// same reason.
-	expiredHosts []string `snap:"skip"`
+	expiredHosts []string   `snap:"skip"`
+	dones        []sentDone `snap:"skip"`
 }
 
-func (s *askState) clearForReuse() { *s = askState{asks: s.asks[:0], expiredHosts: s.expiredHosts[:0]} }
+func (s *askState) clearForReuse() {
+	*s = askState{asks: s.asks[:0], expiredHosts: s.expiredHosts[:0], dones: s.dones[:0]}
+}
+
+// sentDone counts the messages that give back a lease of a node.
+type sentDone struct {
+	owner int32
+	grant uint64
+	count uint32
+}
 
 // ask is a Bring or a recall, with the last request that asks its peer.
 type ask struct {
@@ -90,21 +102,27 @@ func (or *askOracle) recordCommand(n *world.Node, c *pd.Command, t effects.Ticke
 // recordRequest records a lookup or a query when it is sent.
 func (or *askOracle) recordRequest(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	state := or.stateOf(n)
-	if len(state.asks) == 0 {
-		return
-	}
 	operation, attempt, keys, name, isLookup := uint64(0), uint32(0), [][]byte(nil), []byte(nil), false
 	//exhaustive:ignore
 	switch c.Channel {
 	case effects.ChannelLookup:
 		m := &or.lookup
 		if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+			if or.done.Decode(body, &pd.WireLimits) == nil && or.done.HasExt {
+				or.verifyDone(n, c.Server, or.done.Ext.Grant)
+			}
 			return
 		}
 		operation, attempt, keys, name, isLookup = m.Ext.Operation, m.Ext.Attempt, m.Keys, m.LookupID, true
 	case effects.ChannelQuery:
 		m := &or.query
-		if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || len(m.Keys) == 0 {
+		if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+			return
+		}
+		if len(m.Keys) == 0 {
+			for _, grant := range m.Ext.Done {
+				or.verifyDone(n, c.Server, grant)
+			}
 			return
 		}
 		operation, attempt, keys, name = m.Ext.Operation, m.Ext.Attempt, m.Keys, m.Ext.Request
@@ -127,6 +145,21 @@ func (or *askOracle) recordRequest(n *world.Node, c *world.Conn, corr effects.Co
 	if or.countJudged(checkAskAttempts); x.attempts > limit || attempt != x.attempts {
 		or.fail(checkAskAttempts, "node %d asks for ticket %d as attempt %d, the %dth of at most %d",
 			n.AsSubject(), oracle.Ticket(x.ticket), attempt, x.attempts, limit)
+	}
+}
+
+// verifyDone checks how often a node gives the same lease back.
+func (or *askOracle) verifyDone(n *world.Node, owner int32, grant uint64) {
+	state := or.stateOf(n)
+	i := slices.IndexFunc(state.dones, func(x sentDone) bool { return x.owner == owner && x.grant == grant })
+	if i < 0 {
+		i = len(state.dones)
+		state.dones = append(state.dones, sentDone{owner: owner, grant: grant})
+	}
+	state.dones[i].count++
+	if or.countJudged(checkAskDones); state.dones[i].count > attemptsMax(n) {
+		or.fail(checkAskDones, "node %d gives lease %d back for the %dth time, of at most %d", n.AsSubject(), grant,
+			state.dones[i].count, attemptsMax(n))
 	}
 }
 

@@ -82,6 +82,7 @@ type Oracles struct {
 	replyTimes     replyTimeOracle
 	retryPauses    retryPauseOracle
 	loans          loanOracle
+	commandRows    commandRowOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -143,6 +144,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *replyTimeOracle { return &o.replyTimes })
 	addOracle(l, func(o *Oracles) *retryPauseOracle { return &o.retryPauses })
 	addOracle(l, func(o *Oracles) *loanOracle { return &o.loans })
+	addOracle(l, func(o *Oracles) *commandRowOracle { return &o.commandRows })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].
