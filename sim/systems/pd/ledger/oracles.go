@@ -83,6 +83,7 @@ type Oracles struct {
 	retryPauses    retryPauseOracle
 	loans          loanOracle
 	commandRows    commandRowOracle
+	grantTimes     grantTimeOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -145,6 +146,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *retryPauseOracle { return &o.retryPauses })
 	addOracle(l, func(o *Oracles) *loanOracle { return &o.loans })
 	addOracle(l, func(o *Oracles) *commandRowOracle { return &o.commandRows })
+	addOracle(l, func(o *Oracles) *grantTimeOracle { return &o.grantTimes })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].

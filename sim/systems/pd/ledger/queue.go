@@ -250,6 +250,7 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	}
 	state.pending = slices.Delete(state.pending, i, i+1)
 	or.facts().decodeReply(&w, body)
+	or.oracles().grantTimes.verifyWait(n, &w)
 	or.oracles().getWaits.recordRefused(n, &w)
 	or.oracles().tableShares.verifyOfferReply(n, &w, body)
 	if or.countPass(n, &w); or.w.Failure != nil {
