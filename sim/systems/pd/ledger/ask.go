@@ -79,6 +79,7 @@ type ask struct {
 	corr      effects.Corr // of the request in flight; zero: none
 	conn      effects.Conn
 	sentAt    effects.Time // by the clock of the node
+	firstSent effects.Time // when the first request was sent
 	frozen    int64        // how long the node had been frozen when the request was sent
 	answered  bool         // a peer has replied, and the reply may be the reason for the outcome
 	lostStep  uint64       // the step that handles the end of a request without a reply
@@ -133,6 +134,12 @@ func (or *askOracle) recordRequest(n *world.Node, c *world.Conn, corr effects.Co
 	if i < 0 {
 		i = slices.IndexFunc(state.asks, func(x ask) bool { return x.operation == 0 && x.asksFor(c, isLookup, name, keys) })
 	}
+	isNewGrant := i < 0
+	if isNewGrant { // A lookup that grants pages gets another operation when the pages of the last attempt are gone.
+		i = slices.IndexFunc(state.asks, func(x ask) bool {
+			return x.isPush() && x.corr == 0 && x.attempts+1 == attempt && x.asksFor(c, isLookup, name, keys)
+		})
+	}
 	if i < 0 {
 		return // Example: a lookup of a Bring without a named peer.
 	}
@@ -140,7 +147,9 @@ func (or *askOracle) recordRequest(n *world.Node, c *world.Conn, corr effects.Co
 	state.expiredHosts = slices.DeleteFunc(state.expiredHosts, func(host string) bool { return host == c.Host })
 	x.operation, x.corr, x.conn, x.answered = operation, corr, effects.Conn(c.ID), false
 	x.sentAt, x.frozen = or.w.ReadClock(n), n.FrozenTime
-	x.attempts++
+	if x.attempts++; x.attempts == 1 || isNewGrant {
+		x.firstSent = x.sentAt
+	}
 	limit := attemptsMax(n)
 	if or.countJudged(checkAskAttempts); x.attempts > limit || attempt != x.attempts {
 		or.fail(checkAskAttempts, "node %d asks for ticket %d as attempt %d, the %dth of at most %d",
@@ -196,6 +205,13 @@ func (or *askOracle) recordLinkDown(n *world.Node, why *effects.Why) {
 	}
 }
 
+// isPush reports whether the peer writes the chunks. The pages are granted when the first request is sent, and the Bring
+// ends with the grant.
+func (x *ask) isPush() bool {
+	b, ok := x.command.Body.(*p2p.Bring)
+	return ok && b.Mode == p2p.Push
+}
+
 // hostOf returns the host that the command names.
 func (x *ask) hostOf() string {
 	switch b := x.command.Body.(type) {
@@ -248,7 +264,7 @@ func (or *askOracle) verifyOutcome(n *world.Node, c *pd.Command, e *effects.Deli
 	early := pd.TimeLeft(or.w, n, c)
 	switch {
 	case e.Code != effects.Expired:
-	case early <= 0, x.corr != 0 && waited >= limit:
+	case early <= 0, x.corr != 0 && waited >= limit, x.isPush() && or.w.ReadClock(n).Sub(x.firstSent) >= pd.InfoOf(n).Cfg.Lease:
 		or.countJudged(checkAskEarly)
 	case x.answered, slices.Contains(state.expiredHosts, x.hostOf()), x.lostStep == n.StepCount && x.attempts >= attemptsMax(n):
 		or.countVoid(checkAskEarly)

@@ -107,6 +107,10 @@ func (or *grantTimeOracle) verifyWait(n *world.Node, w *pendingRequest) {
 		effects.CodeFromWire(reply.Ext.Code) != effects.NoMemory {
 		return
 	}
+	if w.layers { // The pages that were promised to the chunks may be gone, so that waiting is in vain.
+		or.countVoid(checkWaitEarly)
+		return
+	}
 	limit := pd.InfoOf(n).Cfg.AllocTimeout
 	if m.Ext.PatienceNS > 0 && m.Ext.PatienceNS < uint64(limit) {
 		limit = effects.Duration(m.Ext.PatienceNS)
