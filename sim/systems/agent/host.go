@@ -95,12 +95,9 @@ type host struct {
 type hostSession struct {
 	engine   int
 	detached bool // the engine has detached
-<<<<<<< HEAD
+	left     bool // the engine has detached, or the machine was notified that its process has ended
 	// unacknowledged holds the numbers of accepted calls that the engine has not said to be done.
 	unacknowledged map[uint64]bool
-=======
-	left     bool // the engine has detached, or the machine was notified that its process has ended
->>>>>>> 5984d1d7 (sim: holdings of attached engines that have left, and vanilla senders that are refused, are judged)
 }
 
 // sentCall is a call as the engine sent it.
