@@ -269,7 +269,7 @@ func (or *askOracle) verifyOutcome(n *world.Node, c *pd.Command, e *effects.Deli
 	case x.answered, slices.Contains(state.expiredHosts, x.hostOf()), x.lostStep == n.StepCount && x.attempts >= attemptsMax(n):
 		or.countVoid(checkAskEarly)
 	default:
-		or.fail(checkAskEarly, "node %d ends ticket %d as %s %d ns before its time limit, and the last request %d ns after it was sent",
+		or.fail(checkAskEarly, "node %d ends ticket %d as %s %d ns before its time limit, %d ns after its last attempt",
 			n.AsSubject(), oracle.Ticket(x.ticket), e.Code, early, waited)
 	}
 }

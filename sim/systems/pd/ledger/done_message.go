@@ -22,7 +22,6 @@ var (
 	checkDoneRecall = oracle.NewCheck("L2", "done notices of recalls, sent")
 	checkDoneGrant  = oracle.NewCheck("L2", "done messages of grants, sent")
 	checkDoneOffer  = oracle.NewCheck("L2", "done messages of offers, sent")
-	checkDoneTries  = oracle.NewCheck("S18", "attempts to send the done message of an offer")
 	checkDoneLookup = oracle.NewCheck("L2", "done messages of shared chunks, sent")
 )
 
@@ -51,10 +50,7 @@ func (*doneMessageOracle) subscribe(l *oracle.Subscriptions[doneMessageOracle]) 
 	oracle.On(l, func(o *doneMessageOracle, _ *oracle.Call, e world.StartingTransfer) {
 		o.recordTransfer(e.Node, e.Transfer)
 	})
-	oracle.On(l, func(o *doneMessageOracle, _ *oracle.Call, e pd.DoneSent) {
-		o.recordOfferDone(e.Node, e.Message)
-		o.verifyDoneTries(e.Node, e.Message, e.Accepted)
-	})
+	oracle.On(l, func(o *doneMessageOracle, _ *oracle.Call, e pd.DoneSent) { o.recordOfferDone(e.Node, e.Message) })
 	oracle.On(l, func(o *doneMessageOracle, _ *oracle.Call, e world.NodeAtRest) {
 		if o.w.Healed {
 			o.verifyRest(e.Node, e.When)
@@ -75,19 +71,9 @@ func (*doneMessageOracle) subscribe(l *oracle.Subscriptions[doneMessageOracle]) 
 type doneMessageState struct {
 	grants []heldGrant `snap:"skip"`
 	links  []uint64    `snap:"skip"` // links with a completed handshake
-	// the done messages of offers that the transport refused, with the number of refusals
-	refusedDones []refusedDone `snap:"skip"`
 }
 
-func (s *doneMessageState) clearForReuse() {
-	s.grants, s.links, s.refusedDones = s.grants[:0], s.links[:0], s.refusedDones[:0]
-}
-
-// refusedDone counts the refusals of the done message of an offer.
-type refusedDone struct {
-	offer protocol.PullID
-	count int
-}
+func (s *doneMessageState) clearForReuse() { s.grants, s.links = s.grants[:0], s.links[:0] }
 
 // removeGrant removes a grant of an owner.
 func (s *doneMessageState) removeGrant(owner int32, id effects.GrantID) {
@@ -109,25 +95,6 @@ type heldGrant struct {
 	frozenAtGrant int64 `snap:"skip"` // how long the holder had been frozen by then
 	closedConns   int   `snap:"skip"` // connections to the owner that were closed by then, which are no obstacle any more
 	slow          bool  `snap:"skip"` // something took so long that the done message may have been given up
-}
-
-// verifyDoneTries checks that a done message is not sent again after it was refused as often as the message may be
-// tried. The refusals of an offer count anew once its message was accepted.
-func (or *doneMessageOracle) verifyDoneTries(n *world.Node, m *protocol.PullDoneSignal, accepted bool) {
-	state, most := or.stateOf(n), int(cmp.Or(pd.InfoOf(n).Cfg.Tuning.NotifyMax, 5))
-	i := slices.IndexFunc(state.refusedDones, func(x refusedDone) bool { return x.offer == m.PullID })
-	or.countJudged(checkDoneTries)
-	switch {
-	case i >= 0 && state.refusedDones[i].count >= most:
-		or.fail(checkDoneTries, "node %d sends the done message of an offer once more after %d refusals, which are the most",
-			n.AsSubject(), most)
-	case accepted && i >= 0:
-		state.refusedDones = slices.Delete(state.refusedDones, i, i+1)
-	case !accepted && i >= 0:
-		state.refusedDones[i].count++
-	case !accepted:
-		state.refusedDones = append(state.refusedDones, refusedDone{m.PullID, 1})
-	}
 }
 
 // recordLink records that a handshake completed.
