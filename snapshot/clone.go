@@ -14,26 +14,40 @@ type clonePlan struct {
 	size  uintptr
 	plain bool // there is no pointer in it
 	fixes []fix
+	gaps  []gap // the memory of the value that belongs to no fix
 }
+
+// A gap is a range of the memory of a value.
+type gap struct{ from, size uintptr }
 
 // fixOp is the kind of treatment that a part of a copied value needs.
 type fixOp uint8
 
 const (
 	fixZero fixOp = iota
+	fixZeroPlain
+	fixZeroSlice
 	fixSlice
+	fixPlainSlice    // a slice whose elements contain no pointer
+	fixSliceOfSlices // a slice whose elements are slices
 	fixPointer
 	fixMap
 	fixInterface
 )
 
-// A fix is a part of a copied value that must be treated.
+// A fix is a part of a copied value that must be treated. Plans of large types have hundreds of fixes, so a fix is
+// small, and what only some kinds need is in rare.
 type fix struct {
-	at         uintptr
-	op         fixOp
+	at   uintptr
+	size uintptr
+	elem *clonePlan // of a slice, a pointer or a map
+	rare *rareFix
+	op   fixOp
+}
+
+// rareFix is the part of a fix that is not needed in each clone.
+type rareFix struct {
 	typ        reflect.Type
-	plain      bool       // no pointer in it
-	elem       *clonePlan // of a slice, a pointer or a map
 	impls      []reflect.Type
 	reused     reusedSlices
 	nilPointer any // a nil *typ; with an address put in its place it becomes a pointer to a value of typ
@@ -41,22 +55,10 @@ type fix struct {
 
 // valueAt returns the value at the field's address. The result is that of reflect.NewAt, which is slower because it
 // looks up the pointer type in each call.
-func (f *fix) valueAt(at unsafe.Pointer) reflect.Value {
+func (f *rareFix) valueAt(at unsafe.Pointer) reflect.Value {
 	v := f.nilPointer
 	(*[2]unsafe.Pointer)(unsafe.Pointer(&v))[1] = at // An interface that holds a pointer is its type and the pointer.
 	return reflect.ValueOf(v).Elem()
-}
-
-// clearAt empties the field. The most frequent kinds have a fast path.
-func (f *fix) clearAt(at unsafe.Pointer) {
-	switch {
-	case f.plain:
-		clear(unsafe.Slice((*byte)(at), f.typ.Size()))
-	case f.typ.Kind() == reflect.Slice:
-		*(*sliceHeader)(at) = sliceHeader{}
-	default:
-		f.valueAt(at).SetZero()
-	}
 }
 
 // reusedSlices holds the slices with pointers that repeated clones with CloneInto use for one field.
@@ -113,14 +115,30 @@ func (w *Walker) clonePlanOf(t reflect.Type) *clonePlan {
 	p := &clonePlan{typ: t, size: t.Size(), plain: isPlain(t)}
 	w.clonePlans[t] = p // before its parts are compiled, because types may be recursive through pointers
 	w.addFixes(p, nil, nil, t, 0)
+	p.addGaps()
 	return p
+}
+
+// addGaps lists the memory between the fixes.
+func (p *clonePlan) addGaps() {
+	from := uintptr(0)
+	for i := range p.fixes {
+		f := &p.fixes[i]
+		if f.at > from {
+			p.gaps = append(p.gaps, gap{from, f.at - from})
+		}
+		from = f.at + f.size
+	}
+	if p.size > from {
+		p.gaps = append(p.gaps, gap{from, p.size - from})
+	}
 }
 
 // addFixes appends to p the fixes for a value of type t at offset at.
 func (w *Walker) addFixes(p *clonePlan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	add := func(f fix) {
-		f.at, f.typ, f.nilPointer = at, t, reflect.Zero(reflect.PointerTo(t)).Interface()
-		f.plain = isPlain(t)
+		f.at, f.size = at, t.Size()
+		f.rare.typ, f.rare.nilPointer = t, reflect.Zero(reflect.PointerTo(t)).Interface()
 		p.fixes = append(p.fixes, f)
 	}
 	r, ok := w.ruleOf(owner, field, t)
@@ -129,7 +147,7 @@ func (w *Walker) addFixes(p *clonePlan, owner reflect.Type, field *reflect.Struc
 		case Share:
 			return
 		case Zero:
-			add(fix{op: fixZero})
+			add(fix{op: zeroOpOf(t), rare: &rareFix{}})
 			return
 		case Deep:
 		}
@@ -150,19 +168,44 @@ func (w *Walker) addFixes(p *clonePlan, owner reflect.Type, field *reflect.Struc
 			}
 		}
 	case reflect.Slice:
-		add(fix{op: fixSlice, elem: w.clonePlanOf(t.Elem())})
+		elem := w.clonePlanOf(t.Elem())
+		add(fix{op: sliceOpOf(elem), elem: elem, rare: &rareFix{}})
 	case reflect.Pointer:
-		add(fix{op: fixPointer, elem: w.clonePlanOf(t.Elem())})
+		add(fix{op: fixPointer, elem: w.clonePlanOf(t.Elem()), rare: &rareFix{}})
 	case reflect.Map:
 		if w.clonePlanOf(t.Key()).fixes != nil {
 			panic(fmt.Sprintf("BUG: a map with keys of type %s cannot be cloned", t.Key()))
 		}
-		add(fix{op: fixMap, elem: w.clonePlanOf(t.Elem())})
+		add(fix{op: fixMap, elem: w.clonePlanOf(t.Elem()), rare: &rareFix{}})
 	case reflect.Interface:
-		add(fix{op: fixInterface, impls: r.Implementations})
+		add(fix{op: fixInterface, rare: &rareFix{impls: r.Implementations}})
 	case reflect.Chan, reflect.UnsafePointer:
 		panic(fmt.Sprintf("BUG: a value of type %s is no plain tree", t))
 	default: // Numbers are copied already; strings and functions never change.
+	}
+}
+
+// zeroOpOf returns how a value of type t is emptied. The most frequent kinds have a fast path.
+func zeroOpOf(t reflect.Type) fixOp {
+	switch {
+	case isPlain(t):
+		return fixZeroPlain
+	case t.Kind() == reflect.Slice:
+		return fixZeroSlice
+	default:
+		return fixZero
+	}
+}
+
+// sliceOpOf returns how a slice of such elements is copied.
+func sliceOpOf(elem *clonePlan) fixOp {
+	switch {
+	case elem.plain:
+		return fixPlainSlice
+	case elem.typ.Kind() == reflect.Slice:
+		return fixSliceOfSlices
+	default:
+		return fixSlice
 	}
 }
 
@@ -172,40 +215,51 @@ func (w *Walker) detachValue(p *clonePlan, to unsafe.Pointer) {
 		f := &p.fixes[i]
 		at := unsafe.Add(to, f.at)
 		switch f.op {
+		case fixZeroPlain:
+			clear(unsafe.Slice((*byte)(at), f.size))
+		case fixZeroSlice:
+			*(*sliceHeader)(at) = sliceHeader{}
 		case fixZero:
-			f.clearAt(at)
-		case fixSlice:
-			if s := (*sliceHeader)(at); s.len != 0 && f.elem.size != 0 {
+			f.rare.valueAt(at).SetZero()
+		case fixPlainSlice, fixSliceOfSlices, fixSlice:
+			if s := (*sliceHeader)(at); s.data != nil {
 				w.detachSlice(f, s)
-			} else if s.data != nil {
-				*s = sliceHeader{data: unsafe.Pointer(&emptyMemory)}
 			}
 		case fixPointer:
-			*(*unsafe.Pointer)(at) = w.copyPointer(f.elem, *(*unsafe.Pointer)(at))
+			if p := (*unsafe.Pointer)(at); *p != nil {
+				*p = w.copyPointer(f.elem, *p)
+			}
 		case fixMap:
 			w.detachMap(f, at)
 		case fixInterface:
-			if t, held, _ := interfaceTarget(f.typ, f.impls, at); t != nil {
+			if t, held, _ := interfaceTarget(f.rare.typ, f.rare.impls, at); t != nil {
 				*held = w.copyPointer(w.clonePlanOf(t.Elem()), *held)
 			}
 		}
 	}
 }
 
-// detachSlice copies the elements of a slice that is not empty.
+// detachSlice copies the elements of a slice that is not nil.
 func (w *Walker) detachSlice(f *fix, s *sliceHeader) {
 	size, n := f.elem.size, s.len
-	if f.elem.plain {
+	if n == 0 || size == 0 {
+		*s = sliceHeader{data: unsafe.Pointer(&emptyMemory)}
+		return
+	}
+	if f.op == fixPlainSlice {
 		bytes := uintptr(n) * size
 		data := w.arena.cutBytes(bytes)
 		copy(unsafe.Slice((*byte)(data), bytes), unsafe.Slice((*byte)(s.data), bytes))
 		*s = sliceHeader{data: data, len: n, cap: n}
 		return
 	}
-	from := f.valueAt(unsafe.Pointer(s))
 	made := w.newSlice(f, n)
-	reflect.Copy(made, from)
 	data := made.UnsafePointer()
+	if f.op == fixSliceOfSlices {
+		copy(unsafe.Slice((*sliceHeader)(data), n), unsafe.Slice((*sliceHeader)(s.data), n))
+	} else {
+		reflect.Copy(made, f.rare.valueAt(unsafe.Pointer(s)))
+	}
 	*s = sliceHeader{data: data, len: n, cap: n}
 	if len(f.elem.fixes) == 0 {
 		return
@@ -218,16 +272,16 @@ func (w *Walker) detachSlice(f *fix, s *sliceHeader) {
 // newSlice returns a slice of at least n elements for a field.
 func (w *Walker) newSlice(f *fix, n int) reflect.Value {
 	if !w.reusing {
-		return reflect.MakeSlice(f.typ, n, n)
+		return reflect.MakeSlice(f.rare.typ, n, n)
 	}
-	m := &f.reused
+	m := &f.rare.reused
 	if m.used == 0 {
 		w.usedFields = append(w.usedFields, m)
 	}
 	if m.used == len(m.slices) {
-		m.slices = append(m.slices, reflect.MakeSlice(f.typ, n, n))
+		m.slices = append(m.slices, reflect.MakeSlice(f.rare.typ, n, n))
 	} else if m.slices[m.used].Len() < n {
-		m.slices[m.used] = reflect.MakeSlice(f.typ, n, n)
+		m.slices[m.used] = reflect.MakeSlice(f.rare.typ, n, n)
 	}
 	m.used++
 	return m.slices[m.used-1]
@@ -250,11 +304,8 @@ func interfaceTarget(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (typ 
 // emptyMemory is the memory to which empty slices point that are not nil.
 var emptyMemory uint64
 
-// copyPointer copies the value to which p points. For a pointer that was met before it returns the copy made then.
+// copyPointer copies the value to which p points, which is not nil. For a pointer that was met before it returns the copy made then.
 func (w *Walker) copyPointer(elem *clonePlan, p unsafe.Pointer) unsafe.Pointer {
-	if p == nil {
-		return nil
-	}
 	if to, ok := w.memo[p]; ok {
 		return to
 	}
@@ -268,11 +319,11 @@ func (w *Walker) copyPointer(elem *clonePlan, p unsafe.Pointer) unsafe.Pointer {
 
 // detachMap copies a map and its values.
 func (w *Walker) detachMap(f *fix, at unsafe.Pointer) {
-	v := reflect.NewAt(f.typ, at).Elem()
+	v := reflect.NewAt(f.rare.typ, at).Elem()
 	if v.IsNil() {
 		return
 	}
-	made := reflect.MakeMapWithSize(f.typ, v.Len())
+	made := reflect.MakeMapWithSize(f.rare.typ, v.Len())
 	for it := v.MapRange(); it.Next(); {
 		value := reflect.New(f.elem.typ)
 		value.Elem().Set(it.Value())

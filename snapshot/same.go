@@ -16,16 +16,10 @@ func Same[T any](w *Walker, a, b *T) bool {
 
 // sameValue compares the memory between the parts of p, and then the parts.
 func (w *Walker) sameValue(p *clonePlan, a, b unsafe.Pointer) bool {
-	from := uintptr(0)
-	for i := range p.fixes {
-		f := &p.fixes[i]
-		if !sameBytes(a, b, from, f.at-from) {
+	for _, g := range p.gaps {
+		if !sameBytes(unsafe.Add(a, g.from), unsafe.Add(b, g.from), g.size) {
 			return false
 		}
-		from = f.at + f.typ.Size()
-	}
-	if !sameBytes(a, b, from, p.size-from) {
-		return false
 	}
 	for i := range p.fixes {
 		if f := &p.fixes[i]; !w.samePart(f, unsafe.Add(a, f.at), unsafe.Add(b, f.at)) {
@@ -38,15 +32,15 @@ func (w *Walker) sameValue(p *clonePlan, a, b unsafe.Pointer) bool {
 // samePart compares the parts of two values that a fix describes.
 func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 	switch f.op {
-	case fixZero:
+	case fixZero, fixZeroPlain, fixZeroSlice:
 		return true
-	case fixSlice:
+	case fixSlice, fixPlainSlice, fixSliceOfSlices:
 		x, y := (*sliceHeader)(a), (*sliceHeader)(b)
 		if x.len != y.len || (x.data == nil) != (y.data == nil) {
 			return false
 		}
 		if len(f.elem.fixes) == 0 {
-			return sameBytes(x.data, y.data, 0, uintptr(x.len)*f.elem.size)
+			return x.len == 0 || sameBytes(x.data, y.data, uintptr(x.len)*f.elem.size)
 		}
 		for i := range x.len {
 			at := uintptr(i) * f.elem.size
@@ -58,11 +52,11 @@ func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 	case fixPointer:
 		return w.sameTarget(f.elem, *(*unsafe.Pointer)(a), *(*unsafe.Pointer)(b))
 	case fixInterface:
-		t, x, _ := interfaceTarget(f.typ, f.impls, a)
-		u, y, _ := interfaceTarget(f.typ, f.impls, b)
+		t, x, _ := interfaceTarget(f.rare.typ, f.rare.impls, a)
+		u, y, _ := interfaceTarget(f.rare.typ, f.rare.impls, b)
 		return t == u && (t == nil || w.sameTarget(w.clonePlanOf(t.Elem()), *x, *y))
 	case fixMap:
-		return reflect.NewAt(f.typ, a).Elem().Len()+reflect.NewAt(f.typ, b).Elem().Len() == 0
+		return reflect.NewAt(f.rare.typ, a).Elem().Len()+reflect.NewAt(f.rare.typ, b).Elem().Len() == 0
 	}
 	panic("BUG: no such part")
 }
@@ -80,9 +74,7 @@ func (w *Walker) sameTarget(elem *clonePlan, a, b unsafe.Pointer) bool {
 	return w.sameValue(elem, a, b)
 }
 
-// sameBytes compares n bytes at offset from. If n is 0, no pointer is formed, because the pointer might be past the end
-// of the value.
-func sameBytes(a, b unsafe.Pointer, from, n uintptr) bool {
-	return n == 0 || bytes.Equal(
-		unsafe.Slice((*byte)(unsafe.Add(a, from)), n), unsafe.Slice((*byte)(unsafe.Add(b, from)), n))
+// sameBytes compares n bytes.
+func sameBytes(a, b unsafe.Pointer, n uintptr) bool {
+	return bytes.Equal(unsafe.Slice((*byte)(a), n), unsafe.Slice((*byte)(b), n))
 }
