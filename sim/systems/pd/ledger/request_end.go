@@ -73,9 +73,14 @@ type receivedBatch struct {
 	senderLost bool // the sender was lost since: the request belongs to no sender until another batch arrives
 }
 
-// isSame reports whether a batch is a retry of the same batch.
-func (b receivedBatch) isSame(o receivedBatch) bool {
-	return o.job == b.job && o.sender == b.sender && o.operation == b.operation
+// hasBatch reports whether the state has a record of the same batch, of which b is a retry.
+func (s *requestEndState) hasBatch(b *receivedBatch) bool {
+	for i := range s.batches { // There may be thousands, so none is copied.
+		if o := &s.batches[i]; o.operation == b.operation && o.job == b.job && o.sender == b.sender {
+			return true
+		}
+	}
+	return false
 }
 
 // A receivedEnd is an end-of-request message. The receiver may act on the message until the message is superseded, and
@@ -132,7 +137,7 @@ func (or *requestEndOracle) recordBatch(n *world.Node, request []byte, from effe
 		return
 	}
 	state, b := or.stateOf(n), receivedBatch{job: int(at), sender: from, operation: operation}
-	if !slices.ContainsFunc(state.batches, b.isSame) {
+	if !state.hasBatch(&b) {
 		state.batches = append(state.batches, b)
 	}
 	for i := range state.ends {
@@ -255,14 +260,14 @@ func (or *requestEndOracle) isEndConn(n *world.Node, c *world.Conn) bool {
 // connection for end-of-request messages, or the number of lanes. If n still has to send an end-of-request message, an
 // additional connection is allowed.
 func (or *requestEndOracle) countLanes(n *world.Node, c *world.Conn) int {
-	switch {
-	case or.isEndConn(n, c):
+	if or.isEndConn(n, c) {
 		return 1
-	case slices.ContainsFunc(or.w.Commands, func(x pd.Command) bool {
-		return x.Kind == pd.WantEnd && x.Node == n.ID && x.Incarnation == n.Incarnation && or.w.Jobs[x.Job].Receiver == c.Server &&
-			(!x.Finished || x.Code != effects.OK)
-	}):
-		return int(links.Lanes) + 1
+	}
+	for i := range or.w.Commands {
+		if x := &or.w.Commands[i]; x.Kind == pd.WantEnd && x.Node == n.ID && x.Incarnation == n.Incarnation &&
+			or.w.Jobs[x.Job].Receiver == c.Server && (!x.Finished || x.Code != effects.OK) {
+			return int(links.Lanes) + 1
+		}
 	}
 	return int(links.Lanes)
 }
