@@ -451,9 +451,13 @@ func (c *Consumer) onRevoked(e *flow.Env, h table.Handle) {
 		e.Out.Observe(effects.Observe{Fact: effects.FactReclaimed, Count: freed, ID: uint64(p.grant), Peer: p.peerID})
 	}
 	p.grant, p.revoking = 0, false
-	c.receptions.Get(p.reception).openGrants--
+	reception := p.reception
+	c.receptions.Get(reception).openGrants--
 	c.reregisterPart(e, h, p)
-	c.continueReception(e, p.reception)
+	// The reception is over already if the peer cannot be reached any more, so that nothing could be registered again.
+	if c.receptions.Get(reception) != nil {
+		c.continueReception(e, reception)
+	}
 }
 
 // onRegistrationUnanswered handles a registration without a reply. Its connection is closed, with everything in flight
