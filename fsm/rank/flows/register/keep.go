@@ -150,7 +150,13 @@ func (c *Consumer) finishKeep(e *flow.Env, h table.Handle, code effects.Code, wh
 }
 
 func (c *Consumer) removeKeepEntry(e *flow.Env, h table.Handle, r *keepEntry) {
-	c.keeps.entries.Unlink(&c.peerQueues[r.peer.Slot()].keepEntries, h)
+	l := &c.peerQueues[r.peer.Slot()]
+	c.keeps.entries.Unlink(&l.keepEntries, h)
+	if l.keepEntries.Len() == 0 && !l.keepInFlight {
+		// Nothing holds the peer any more, so another peer may get its slot: the timer would be taken for that peer's.
+		e.Timers.Stop(&l.keepTimer)
+		l.keepUnsent = 0
+	}
 	e.Links.ReleasePeer(r.peer)
 	c.keeps.entries.Remove(h)
 }
