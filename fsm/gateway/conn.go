@@ -115,7 +115,7 @@ func (g *producerSide) HandleSend(now effects.Time, e *effects.Send, out *Effect
 		}
 	case protocol.PushKindUnknown:
 		if g.helloRequest.Decode(e.Body, &g.cfg.Wire) == nil && g.helloRequest.HasExt {
-			g.handleHello(to, req, g.helloRequest.Ext.Stamps.ClockNS, out)
+			g.handleHello(now, to, req, g.helloRequest.Ext.Stamps.ClockNS, out)
 			return
 		}
 		if g.memInfoRequest.Decode(e.Body, &g.cfg.Wire) == nil {

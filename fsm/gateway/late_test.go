@@ -147,3 +147,27 @@ func TestAgentThatEndsBeforeItIsMade(t *testing.T) {
 		t.Errorf("agents %v are destroyed, want %d", s.out.DestroyAgents, first)
 	}
 }
+
+// The rank has granted no pages for a registration, because another rank of the engine writes the same heads, and cannot
+// withdraw it. So no grant is revoked that would end the registration. The agent is destroyed nevertheless when the rank
+// does not wait for the registration any more, and another hello gets an agent.
+func TestRegistrationWithoutPagesEnds(t *testing.T) {
+	for _, grant := range []uint64{0, 1} {
+		s := newScript(t)
+		s.g.cfg.AgentsMax, s.grant = 1, grant
+		s.register(1, "r1")
+		s.register(2, "r2")
+		s.g.OnNotificationFailed(1, s.out.Notifications[0].Agent, 2, &s.out) // So the agent takes no new registrations.
+		s.hello("two")
+		if len(s.out.MakeAgents)+len(s.out.DestroyAgents) > 0 {
+			t.Fatalf("grant %d: agents %v are made, %v are destroyed; the rank waits for a registration", grant, s.out.MakeAgents,
+				s.out.DestroyAgents)
+		}
+		s.now = 2000
+		m := protocol.HixlInitRequest{HasExt: true, Ext: protocol.HelloExt{ProtoMin: 1, ProtoMax: 1}}
+		s.send(m.Append(nil))
+		if gone := len(s.out.DestroyAgents) == 1; gone != (grant == 0) {
+			t.Errorf("grant %d: agents %v are destroyed", grant, s.out.DestroyAgents)
+		}
+	}
+}

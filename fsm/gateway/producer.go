@@ -116,7 +116,8 @@ func (p *producer) findOrAddRank(at PlainRank, limit int) *producerRank {
 
 // handleHello handles the rank's hello. The engine is queried anew each time, because another engine may have taken the
 // address.
-func (g *producerSide) handleHello(to *producerRank, req rankRequest, echo int64, out *Effects) {
+func (g *producerSide) handleHello(now effects.Time, to *producerRank, req rankRequest, echo int64, out *Effects) {
+	g.endForgotten(now, out)
 	if to.helloRequest.corr != 0 {
 		failSend(to.helloRequest.corr, effects.Closed, out)
 	}

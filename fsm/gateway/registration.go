@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"math"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -23,7 +24,9 @@ type rankRegistration struct {
 	body                             []byte // the registration without the agent's address; nil: it was sent
 	sent                             bool
 	withdrawn                        bool
-	maybeUnsent                      bool // the note may not have been sent
+	maybeUnsent                      bool         // the note may not have been sent
+	hasPages                         bool         // the rank has granted pages for it
+	until                            effects.Time // until when the rank waits for the result
 	over                             bool
 	code                             effects.Code // the result, when over
 	why                              *effects.Why
@@ -32,7 +35,10 @@ type rankRegistration struct {
 // handleRegister handles a registration of the rank, or its repetition. A repetition is never sent to the engine again.
 func (g *producerSide) handleRegister(now effects.Time, to *producerRank, req rankRequest, out *Effects) {
 	m := &g.registration
+	until := now.Add(effects.Duration(min(m.Ext.PatienceNS, math.MaxInt64/2)))
+	g.endForgotten(now, out)
 	if a := g.findRegistration(m.Ext.Incarnation, m.Ext.Operation); a != nil {
+		a.until = max(a.until, until)
 		if a.registerRequest.corr != 0 {
 			failSend(a.registerRequest.corr, effects.Closed, out)
 		}
@@ -53,10 +59,28 @@ func (g *producerSide) handleRegister(now effects.Time, to *producerRank, req ra
 	a := &rankRegistration{
 		registerRequest: req, echoNS: m.Ext.Stamps.ClockNS, rankIncarnation: m.Ext.Incarnation, operation: m.Ext.Operation, target: to,
 		targetIncarnation: to.incarnation,
-		agent:             t, requestID: append([]byte(nil), m.RequestID...), body: plain.Append(nil),
+		hasPages:          m.Ext.Grant != 0, until: until,
+		agent: t, requestID: append([]byte(nil), m.RequestID...), body: plain.Append(nil),
 	}
 	g.registrations = append(g.registrations, a)
 	g.advanceProducer(now, to.producer, out)
+}
+
+// endForgotten ends the registrations without pages whose result the rank does not wait for any more. The rank revokes the
+// grant of any other registration that it cannot withdraw, but for these there is no grant, and their agent would never be
+// destroyed. Example: of ranks with the same heads only one has something to write. A connection breaks, the request
+// expires, and the rank cannot withdraw what it has registered with the other ranks.
+func (g *producerSide) endForgotten(now effects.Time, out *Effects) {
+	for _, a := range slices.Clone(g.registrations) {
+		switch {
+		case a.over || a.withdrawn || a.hasPages || now < a.until:
+		case !a.sent:
+			g.endRegistration(now, a, effects.Expired, nil, out)
+		default:
+			a.withdrawn = true
+			g.retireAgent(a.agent, out)
+		}
+	}
 }
 
 // checkRegistration reports whether a registration can be sent, or why it cannot.

@@ -16,6 +16,9 @@ type script struct {
 	out  Effects
 	conn effects.Conn
 	corr effects.Corr
+	now  effects.Time
+	// grant is the grant of what is registered; 0: the rank has granted no pages.
+	grant uint64
 }
 
 var place = PlainRank{Host: "a", Port: 1, Stages: 1, Ranks: 1}
@@ -31,7 +34,7 @@ func newScript(t *testing.T) *script {
 func (s *script) send(body []byte) {
 	s.corr++
 	s.out.Reset()
-	s.g.HandleSend(1, &effects.Send{Corr: s.corr, Conn: s.conn, Body: body}, &s.out)
+	s.g.HandleSend(max(1, s.now), &effects.Send{Corr: s.corr, Conn: s.conn, Body: body}, &s.out)
 }
 
 // hello has the rank say hello to the life with that agent, and the side channel answer.
@@ -82,7 +85,7 @@ func (s *script) registerWith(agent string, operation uint64, request string) {
 		Blocks: [][]uint64{{1, 2}}, Remote: protocol.PushProducer{PPSize: 1}, HasExt: true,
 		Ext: protocol.PushRegistrationExt{
 			Version: 1, To: protocol.UUID(agentIncarnation(agent, place.Addr().Host, "1")), Operation: operation, First: []uint64{0},
-			Ends: []uint64{2},
+			Ends: []uint64{2}, Grant: s.grant, PatienceNS: 1000,
 		},
 	}
 	s.send(m.Append(nil))

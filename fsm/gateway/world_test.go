@@ -308,7 +308,7 @@ func (w *world) rank() {
 			Blocks: [][]uint64{{1, 2}}, Remote: protocol.PushProducer{PPSize: 1},
 			HasExt: true, Ext: protocol.PushRegistrationExt{
 				Version: 1, To: protocol.UUID(a.who), Operation: a.operation, First: []uint64{0},
-				Ends: []uint64{2},
+				Ends: []uint64{2}, Grant: a.operation,
 			},
 		}
 		w.g.HandleSend(w.now, &effects.Send{Corr: w.ask(), Conn: c.id, Body: m.Append(nil)}, &w.out)
