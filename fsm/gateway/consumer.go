@@ -40,7 +40,7 @@ const (
 // A peer is one rank of a consumer, as the rank here knows it: by a hello in the peer's name. heartbeatPeer, in whose
 // name the heartbeats of all consumers go to the rank, has no consumer.
 type peer struct {
-	consumer      *consumer
+	consumer      *consumer `snap:"skip"`
 	rank          uint32
 	agentMetadata []byte
 	joined        geometry.RankPair
@@ -51,6 +51,8 @@ type peer struct {
 
 	knownToRank     bool // the rank knows the peer
 	helloPending    bool // the peer's hello is in flight
+	helloWaits      bool // the peer's hello is sent when no other is in flight
+	helloTries      int  // hellos in a row that the rank has forgotten before their last message
 	rankIncarnation protocol.UUID
 	geometrySum     uint64 // checksum of both ends' cache geometry, as stated in the hello
 	echoNS          int64

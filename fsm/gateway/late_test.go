@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -169,5 +171,46 @@ func TestRegistrationWithoutPagesEnds(t *testing.T) {
 		if gone := len(s.out.DestroyAgents) == 1; gone != (grant == 0) {
 			t.Errorf("grant %d: agents %v are destroyed", grant, s.out.DestroyAgents)
 		}
+	}
+}
+
+// Two ranks of an engine register at the same time. The hello of the second follows the registration of the first: a rank
+// whose table of peers is full would forget a peer that has only sent a hello.
+func TestOneHelloAtATime(t *testing.T) {
+	g := New(testConfig(t))
+	var out Effects
+	c := &consumer{phase: phaseKnown}
+	for _, name := range []string{"one", "two"} {
+		c.peers = append(c.peers, &peer{consumer: c, agentName: name})
+	}
+	g.consumers = append(g.consumers, c)
+	for _, p := range c.peers {
+		g.forwardRegistration(1, p, &engineRegistration{requestID: []byte("r1"), until: 1000}, &out)
+	}
+	if len(out.Events) != 1 {
+		t.Fatalf("%d hellos are sent at the same time", len(out.Events))
+	}
+	reply := protocol.HixlInitResponse{HasExt: true, Ext: protocol.HelloExt{ProtoMin: 1, ProtoMax: 1}}
+	var list protocol.HixlMemInfoResponse
+	var order []string
+	for i := 0; i < len(out.Events); i++ {
+		e := out.Events[i].(*effects.Received)
+		for _, q := range g.requests {
+			if q.request != e.Request {
+				continue
+			}
+			order = append(order, fmt.Sprint(q.peer.agentName, q.kind))
+			switch q.kind {
+			case requestHello:
+				g.HandleReply(1, &effects.Reply{Request: e.Request, Body: reply.Append(nil)}, &out)
+			case requestBufferList:
+				g.HandleReply(1, &effects.Reply{Request: e.Request, Body: list.Append(nil)}, &out)
+			case requestRegister, requestKeepAlive:
+			}
+			break
+		}
+	}
+	if want := "one0 one1 one2 two0 two1 two2"; strings.Join(order, " ") != want {
+		t.Errorf("the rank gets %v, want %s", order, want)
 	}
 }

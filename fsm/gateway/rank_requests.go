@@ -15,14 +15,44 @@ func (g *consumerSide) forwardRegistration(now effects.Time, p *peer, x *engineR
 		return
 	}
 	p.pending = append(p.pending, x)
-	g.sendHello(now, p, &p.joined.Consumer.Geometry, out)
+	g.sendHello(now, p, out)
 }
 
-// sendHello sends a hello to the rank in a peer's name.
-func (g *consumerSide) sendHello(now effects.Time, p *peer, geo *geometry.Geometry, out *Effects) {
+// sendNextHello sends the hello of a peer that waits for the end of another hello.
+func (g *consumerSide) sendNextHello(now effects.Time, out *Effects) {
+	if g.heartbeatPeer.helloWaits {
+		g.sendHello(now, &g.heartbeatPeer, out)
+		return
+	}
+	for _, c := range g.consumers {
+		for _, p := range c.peers {
+			if p.helloWaits {
+				g.sendHello(now, p, out)
+				return
+			}
+		}
+	}
+}
+
+// sendHello sends a hello to the rank in a peer's name, or has it wait for the end of another. One hello is in flight at a
+// time, and the registrations that wait for it are sent before the next: a rank whose table of peers is full forgets a
+// peer that has only sent a hello when another peer sends one. Example: two ranks of an engine register at the same time,
+// and each hello replaces the other.
+func (g *consumerSide) sendHello(now effects.Time, p *peer, out *Effects) {
 	if p.helloPending {
 		return
 	}
+	p.helloWaits = true
+	for i := range g.requests {
+		if k := g.requests[i].kind; k == requestHello || k == requestBufferList {
+			return // HandleReply continues.
+		}
+	}
+	var geo *geometry.Geometry
+	if p.consumer != nil {
+		geo = &p.joined.Consumer.Geometry
+	}
+	p.helloWaits = false
 	p.helloPending, p.knownToRank, p.conn = true, false, effects.Conn(g.newID())
 	m := protocol.HixlInitRequest{LocalID: []byte(p.displayName()), EngineID: []byte(p.displayName()), HasExt: true,
 		Ext: g.makeHelloExt(now, p.incarnation, 0, geo, p.key)}
@@ -64,6 +94,7 @@ func (g *consumerSide) HandleReply(now effects.Time, e *effects.Reply, out *Effe
 				g.heartbeatPeer.knownToRank = false // The next heartbeat is preceded by a hello.
 			}
 		}
+		g.sendNextHello(now, out)
 		if c := q.peer.consumer; c != nil && c.leaving {
 			g.beginRemoval(c, out)
 		}
@@ -98,10 +129,16 @@ func (g *consumerSide) handleHelloReply(now effects.Time, p *peer, body []byte, 
 func (g *consumerSide) handleMemInfoReply(now effects.Time, p *peer, body []byte, out *Effects) {
 	m := protocol.HixlMemInfoResponse{}
 	if err := m.Decode(body, &g.cfg.Wire); err != nil {
+		// The hello of another node may have replaced the peer at the rank.
+		if p.helloTries++; p.consumer != nil && p.helloTries <= g.cfg.TriesMax {
+			p.helloPending = false
+			g.sendHello(now, p, out)
+			return
+		}
 		g.failPeer(p, effects.Why{Field: "buffers", Theirs: "refused"}, out)
 		return
 	}
-	p.helloPending, p.knownToRank, p.echoNS = false, true, m.Stamps.ClockNS
+	p.helloPending, p.knownToRank, p.echoNS, p.helloTries = false, true, m.Stamps.ClockNS, 0
 	pending := p.pending
 	p.pending = nil
 	for _, x := range pending {
@@ -114,7 +151,7 @@ func (g *consumerSide) handleMemInfoReply(now effects.Time, p *peer, body []byte
 
 // failPeer ends the registrations that wait for a peer that the rank does not accept.
 func (g *consumerSide) failPeer(p *peer, why effects.Why, out *Effects) {
-	p.helloPending = false
+	p.helloPending, p.helloTries = false, 0
 	why.Name = p.displayName()
 	for _, x := range p.pending {
 		g.recordEnded(x)
@@ -183,7 +220,7 @@ func (g *consumerSide) handleEnd(now effects.Time, p *peer, x *engineRegistratio
 func (g *consumerSide) sendKeepAlive(now effects.Time, out *Effects) {
 	p := &g.heartbeatPeer
 	if !p.knownToRank {
-		g.sendHello(now, p, nil, out)
+		g.sendHello(now, p, out)
 		return
 	}
 	if len(g.heartbeatIDs) == 0 {
