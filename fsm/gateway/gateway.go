@@ -31,7 +31,8 @@ type Config struct {
 	EnginesMax, RegistrationsMax, PendingMax, RanksMax int
 	// AgentsMax limits the agents to which one producer may write: the agent for new registrations, and the retired
 	// agents that older registrations still need. TriesMax is how often the side channel of a consumer is queried, and
-	// how often a consumer's registration is passed to the rank again after Stale, before the gateway gives up.
+	// how often a consumer's registration is passed to the rank again after Stale, or its hello is repeated, before the
+	// gateway gives up.
 	AgentsMax, TriesMax int
 	Wire                protocol.Limits
 }
@@ -61,13 +62,13 @@ type Gateway struct {
 // A core is the state that producerSide and consumerSide share: the configuration, the counters for new numbers, and
 // scratch memory for messages.
 type core struct {
-	cfg       Config
+	cfg       Config `snap:"share"`
 	lastID    uint64 // latest number given to a Conn, a Request, a query or a Load
 	lastAgent Agent
 
-	nixlHello    protocol.NixlHello
-	nixlMetadata protocol.NixlMetadata
-	pushEnd      protocol.PushEnd
+	nixlHello    protocol.NixlHello    `snap:"scratch"`
+	nixlMetadata protocol.NixlMetadata `snap:"scratch"`
+	pushEnd      protocol.PushEnd      `snap:"scratch"`
 }
 
 // A producerSide handles producers: plain engines that write to this node. The rank sends them requests as to any peer,
@@ -81,12 +82,12 @@ type producerSide struct {
 	// it are refused as Ended, because their registration may have been sent.
 	lastForgotten uint64
 
-	helloRequest   protocol.HixlInitRequest
-	memInfoRequest protocol.HixlMemInfoRequest
-	registration   protocol.PushRegistration
-	withdrawal     protocol.PushWithdrawal
-	keepAlive      protocol.PushKeep
-	completion     protocol.PushCompletion
+	helloRequest   protocol.HixlInitRequest    `snap:"scratch"`
+	memInfoRequest protocol.HixlMemInfoRequest `snap:"scratch"`
+	registration   protocol.PushRegistration   `snap:"scratch"`
+	withdrawal     protocol.PushWithdrawal     `snap:"scratch"`
+	keepAlive      protocol.PushKeep           `snap:"scratch"`
+	completion     protocol.PushCompletion     `snap:"scratch"`
 }
 
 // A consumerSide handles consumers: plain engines that this node writes to. For each rank of a consumer, consumerSide
@@ -99,8 +100,8 @@ type consumerSide struct {
 	heartbeatPeer peer             // the peer in whose name heartbeats of all consumers are passed to the rank
 	heartbeatIDs  [][]byte         // request ids from the latest heartbeat that were not passed to the rank yet
 
-	helloReply protocol.HixlInitResponse
-	heartbeat  protocol.PushHeartbeat
+	helloReply protocol.HixlInitResponse `snap:"scratch"`
+	heartbeat  protocol.PushHeartbeat    `snap:"scratch"`
 }
 
 // Effects lists what the driver must do after a step. The order matters within each list only. The driver empties it
@@ -300,6 +301,7 @@ type Counts struct {
 	Hellos                                         int // hellos of the rank that have no reply yet
 	EndingAgents                                   int // agents that are not needed any more and still exist
 	UnknownConsumers                               int // consumers that are not known yet; at most EnginesMax
+	ReadyConsumers                                 int // consumers that take registrations; at most EnginesMax
 }
 
 // Counts returns the numbers of the gateway's records.
@@ -331,8 +333,11 @@ func (g *Gateway) Counts() Counts {
 		if x.writer != 0 {
 			c.Agents++
 		}
-		if x.phase != phaseKnown {
+		switch {
+		case x.phase != phaseKnown:
 			c.UnknownConsumers++
+		case !x.leaving:
+			c.ReadyConsumers++
 		}
 	}
 	for _, a := range g.registrations {

@@ -20,7 +20,7 @@ type producer struct {
 
 // A producerRank is one rank of a producer.
 type producerRank struct {
-	producer      *producer
+	producer      *producer `snap:"skip"`
 	address       PlainRank
 	key           uint64
 	connCount     int
