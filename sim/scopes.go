@@ -9,13 +9,22 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/systems"
+	"github.com/kvferry/kvferry/sim/systems/gateway"
 	"github.com/kvferry/kvferry/sim/systems/pd/scopes"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
 
 // Scopes returns all scopes, ordered by name.
-func Scopes() []Scope { return systems.Scopes() }
+func Scopes() []Scope {
+	all := systems.Scopes()
+	for _, s := range gateway.Scopes() {
+		s.System = (*System)(&gateway.System)
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
 
 // FindScope returns the scope of the given name. The error lists all names.
 func FindScope(name string) (Scope, error) {

@@ -10,20 +10,27 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
-// An engine is a plain engine of one rank. It produces for the requests that it is told to compute, and consumes what it
-// wants. A restart makes another agent with another name, and loses everything.
+// A plainEngine is a plain engine. It produces for the requests that it is told to compute, and consumes what it wants.
+// Each of its ranks has an agent. A restart makes other agents with other names, and loses everything.
 type plainEngine struct {
 	dialer
-	boot  custom.Boot `snap:"share"`
-	name  string      `snap:"share"`
-	agent string      `snap:"share"` // the name of its agent
-	now   effects.Time
+	boot     custom.Boot `snap:"share"`
+	shape    shape       `snap:"share"`
+	name     string      `snap:"share"`
+	layout   memory      `snap:"share"`
+	agents   []string    // the names of its agents, by rank
+	restarts int         // of the engine within this incarnation of the process
+	now      effects.Time
+	left     bool // it is gone for good
+	oddity   oddity
+	oddUntil effects.Time
 
 	computed      map[string]effects.Time // requests that it has computed, and until when it keeps their blocks
 	registrations []registration          // of the node, for blocks to write into
 	seen          map[string]bool         // requests that were registered, with the agent that they name
+	lateNotes     []lateNote
 
-	memory [layerCount * engineBlocks]string
+	memory [][]string // by rank
 	wants  []want
 	front  string // the name of the node's front; "": not known
 
@@ -31,48 +38,47 @@ type plainEngine struct {
 	nextHeartbeat effects.Time // for what is foreseen
 }
 
-// A foreseen request is one that the engine will register for.
-type foreseen struct {
-	name  string
-	until effects.Time
+// A lateNote is a notification that is sent later.
+type lateNote struct {
+	at effects.Time
+	f  frame
 }
 
-// A registration is a registration of the node with a producer.
-type registration struct {
-	request string
-	engine  string // the engine name of the agent to write to, as the registration states it
-	port    uint16 // of its side channel
-	agent   string // its name; "": not known yet
-	asked   bool
-	blocks  []uint32
-	writing bool
-	left    int // pages that are not stored yet
-	ended   bool
-}
+// An oddity is how a plain engine behaves for some time, or how it is configured after a restart.
+type oddity uint8
 
-// A want is a request that a consumer has registered for.
-type want struct {
-	ticket    effects.Ticket
-	name      string
-	blocks    []uint32
-	required  bool
-	sent      bool
-	told      bool
-	ended     bool         // its router has given it up, or it has its blocks
-	repeats   effects.Time // when the registration arrives once more, though it is over; 0: never
-	until     effects.Time // when its router gives it up
-	heartbeat effects.Time // the next one
-}
+const (
+	oddNothing   oddity = iota
+	losesNotes          // notifications that matter do not arrive
+	doublesNotes        // they arrive twice
+	delaysNotes         // they arrive late
+	otherHash           // it restarts with another compatibility hash
+	otherBlocks         // it restarts with another block size
+	otherLayout         // it restarts with another layout of the cache
+	otherLengths        // it restarts with other ranks, so that its pages are of another length
+	badMetadata         // it restarts, and libnixl cannot load the metadata of its agents
+	oddityCount  = iota
+)
+
+// isRestart reports whether an engine restarts at the beginning and at the end of an oddity.
+func (o oddity) isRestart() bool { return o >= otherHash }
 
 type (
 	computeBody struct{ number uint32 } // finish a request
 	foreseeBody struct{ number uint32 } // send heartbeats for a request that the node will lend, until it is registered
 	wantBody    struct{ number uint32 } // register for a request that the node lends
+	oddBody     struct {                // behave oddly for some time
+		number uint32
+		span   effects.Duration
+	}
+	leaveBody struct{} // end, and do not return
 )
 
 func (*computeBody) IsCommand() {}
 func (*foreseeBody) IsCommand() {}
 func (*wantBody) IsCommand()    {}
+func (*oddBody) IsCommand()     {}
+func (*leaveBody) IsCommand()   {}
 
 // The times of plain engines.
 const (
@@ -94,24 +100,75 @@ const (
 
 func newPlainEngine(name string) func(custom.Boot) (effects.Machine, error) {
 	return func(b custom.Boot) (effects.Machine, error) {
-		return &plainEngine{boot: b, name: name, agent: fmt.Sprintf("%s.%x", name, uint32(b.Seed)), now: b.Now,
-			computed: map[string]effects.Time{}, seen: map[string]bool{}}, nil
+		e := &plainEngine{boot: b, name: name, now: b.Now, shape: shapeOf(b.Plan), computed: map[string]effects.Time{},
+			seen: map[string]bool{}}
+		e.layout = memory{engineBase, engineBlocks, e.shape.sharesOf(name)}
+		e.makeAgents()
+		return e, nil
+	}
+}
+
+// makeAgents gives the engine agents and memory.
+func (e *plainEngine) makeAgents() {
+	e.agents, e.memory = nil, nil
+	for rank := range e.shape.ranksOf(e.name) {
+		agent := fmt.Sprintf("%s.%x", e.name, uint32(e.boot.Seed))
+		if rank > 0 {
+			agent += fmt.Sprintf(".tp%d", rank)
+		}
+		if e.restarts > 0 {
+			agent += fmt.Sprintf(".restart%d", e.restarts)
+		}
+		e.agents = append(e.agents, agent)
+		e.memory = append(e.memory, make([]string, e.layout.countPages()))
+	}
+}
+
+// rankOf returns the rank of an agent, or -1 if the agent is none of this engine, or one of a former incarnation.
+func (e *plainEngine) rankOf(agent string) int { return slices.Index(e.agents, agent) }
+
+// restart loses everything. What other processes still send goes to agents that do not exist any more.
+func (e *plainEngine) restart(out *effects.Effects) {
+	e.restarts++
+	e.makeAgents()
+	clear(e.computed)
+	clear(e.seen)
+	e.lateNotes, e.foreseen, e.front = nil, nil, ""
+	for i := range e.registrations {
+		e.registrations[i].ended = true
+	}
+	for i := range e.wants {
+		if w := &e.wants[i]; !w.ended {
+			w.ended, w.repeats = true, 0
+			out.Deliver(effects.Deliver{Ticket: w.ticket, Code: effects.Closed})
+		}
 	}
 }
 
 // Deadline returns when the engine has something to do without an event.
 func (e *plainEngine) Deadline() (at effects.Time, any bool) {
 	at, any = e.connDeadline()
-	if len(e.foreseen) > 0 && (!any || e.nextHeartbeat < at) {
-		at, any = e.nextHeartbeat, true
+	sooner := func(next effects.Time) {
+		if !any || next < at {
+			at, any = next, true
+		}
+	}
+	if e.oddity != oddNothing {
+		sooner(e.oddUntil)
+	}
+	if len(e.foreseen) > 0 {
+		sooner(e.nextHeartbeat)
+	}
+	for i := range e.lateNotes {
+		sooner(e.lateNotes[i].at)
 	}
 	for i := range e.wants {
 		w := &e.wants[i]
-		if next := min(w.until, w.heartbeat); !w.ended && (!any || next < at) {
-			at, any = next, true
+		if !w.ended {
+			sooner(min(w.until, w.heartbeat))
 		}
-		if w.repeats != 0 && (!any || w.repeats < at) {
-			at, any = w.repeats, true
+		if w.repeats != 0 {
+			sooner(w.repeats)
 		}
 	}
 	return at, any
@@ -121,6 +178,9 @@ func (e *plainEngine) Deadline() (at effects.Time, any bool) {
 func (e *plainEngine) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	e.now = now
 	e.handleConnEvent(now, ev, out)
+	if e.oddity != oddNothing && e.oddUntil <= now {
+		e.endOddity(out)
+	}
 	switch x := ev.(type) {
 	case *effects.Command:
 		e.handleCommand(x, out)
@@ -135,30 +195,12 @@ func (e *plainEngine) Step(now effects.Time, ev effects.Event, out *effects.Effe
 		e.advanceWant(i, out)
 	}
 	e.sendForeseen(out)
-}
-
-// sendForeseen sends heartbeats for the requests that the engine will register for.
-func (e *plainEngine) sendForeseen(out *effects.Effects) {
-	e.foreseen = slices.DeleteFunc(slices.Clone(e.foreseen), func(f foreseen) bool { return f.until <= e.now })
-	if len(e.foreseen) == 0 || e.nextHeartbeat > e.now {
-		return
+	for i := len(e.lateNotes) - 1; i >= 0; i-- {
+		if n := e.lateNotes[i]; n.at <= now {
+			e.lateNotes = slices.Delete(slices.Clone(e.lateNotes), i, i+1)
+			e.send(now, out, e.boot.Addr(hostName, port), &n.f, purpose{kind: purposeDone})
+		}
 	}
-	e.nextHeartbeat = e.now.Add(heartbeatPeriod)
-	if e.front == "" {
-		e.queryFront(out)
-		return
-	}
-	var m protocol.PushHeartbeat
-	for _, f := range e.foreseen {
-		m.RequestIDs = append(m.RequestIDs, []byte(f.name+"-00000003"))
-	}
-	e.toNode(out, &frame{kind: frameNote, to: e.front, body: m.Append(nil)}, purpose{kind: purposeForeseen})
-}
-
-// queryFront asks the node for the name of its front.
-func (e *plainEngine) queryFront(out *effects.Effects) {
-	q := protocol.NixlMetadataRequest{}
-	e.toNode(out, &frame{kind: frameQuery, id: uint64(machine.Front), body: q.Append(nil)}, purpose{kind: purposeFrontQuery})
 }
 
 func (e *plainEngine) handleCommand(x *effects.Command, out *effects.Effects) {
@@ -171,110 +213,60 @@ func (e *plainEngine) handleCommand(x *effects.Command, out *effects.Effects) {
 	case *foreseeBody:
 		e.foreseen = append(e.foreseen, foreseen{requestName("s", b.number), e.now.Add(effects.Duration(keptFor))})
 	case *wantBody:
-		e.foreseen = slices.DeleteFunc(slices.Clone(e.foreseen), func(f foreseen) bool { return f.name == requestName("s", b.number) })
-		w := want{ticket: x.Ticket, name: requestName("s", b.number), until: e.now.Add(routerTimeout), heartbeat: e.now,
-			required: mustSucceed(e.boot.Plan, b.number, "want", "lend")}
-		// It has the beginning of the prompt, and wants the last blocks. Blocks are never used twice.
-		n := positionCount - int(b.number%positionCount)
-		first := 0
-		for i := range e.wants {
-			first += len(e.wants[i].blocks)
+		if e.addWant(x.Ticket, b.number) {
+			return
 		}
-		if first+n > engineBlocks {
-			break
+	case *oddBody:
+		e.endOddity(out)
+		e.oddity, e.oddUntil = oddity(1+b.number%(oddityCount-1)), e.now.Add(b.span)
+		if e.oddity.isRestart() {
+			e.restart(out)
 		}
-		for i := range uint32(n) { // From the end, where the node's own cache has no blocks.
-			w.blocks = append(w.blocks, engineBlocks-1-uint32(first)-i)
-		}
-		e.wants = append(e.wants, w)
-		return
+	case *leaveBody:
+		e.restart(out) // Its commands end.
+		e.left = true
 	}
 	out.Deliver(effects.Deliver{Ticket: x.Ticket})
 }
 
-// toNode sends a frame to the node of kvferry.
-func (e *plainEngine) toNode(out *effects.Effects, f *frame, p purpose) {
-	f.from = e.agent
+// endOddity has the engine behave again. An engine that was configured wrongly restarts.
+func (e *plainEngine) endOddity(out *effects.Effects) {
+	if e.oddity.isRestart() {
+		e.restart(out)
+	}
+	e.oddity = oddNothing
+}
+
+// toNode sends a frame of a rank to the node of kvferry.
+func (e *plainEngine) toNode(out *effects.Effects, rank int, f *frame, p purpose) {
+	if e.left {
+		return
+	}
+	f.from = e.agents[rank]
 	e.send(e.now, out, e.boot.Addr(hostName, port), f, p)
 }
 
-// advanceWant does for a request what has become possible.
-func (e *plainEngine) advanceWant(i int, out *effects.Effects) {
-	w := &e.wants[i]
-	switch {
-	case w.repeats != 0 && w.repeats <= e.now:
-		w.repeats = 0
-		e.register(w, purpose{kind: purposeHeartbeat}, out)
+// sendNote sends a notification that matters, in the way that the engine does at present.
+func (e *plainEngine) sendNote(out *effects.Effects, rank int, f *frame, p purpose) {
+	switch e.oddity {
+	case losesNotes:
 		return
-	case w.ended:
+	case delaysNotes:
+		f.from = e.agents[rank]
+		delay := effects.Duration(drawOf(e.boot.Seed, uint64(e.now)).Between(300, 3000)) * effects.Millisecond
+		e.lateNotes = append(e.lateNotes, lateNote{e.now.Add(delay), *f})
 		return
-	case w.until <= e.now:
-		w.ended = true
-		if w.required {
-			observe(out, factTold, effects.Expired, fmt.Sprintf("%s is told nothing of %s, which must succeed", e.name, w.name))
-		}
-		out.Deliver(effects.Deliver{Ticket: w.ticket, Code: effects.Expired})
-		return
-	case w.heartbeat > e.now:
-		return
+	case doublesNotes:
+		e.toNode(out, rank, f, purpose{kind: purposeDone})
+	default:
 	}
-	w.heartbeat = e.now.Add(heartbeatPeriod)
-	if e.front == "" {
-		e.queryFront(out)
-		return
-	}
-	if !w.sent {
-		w.sent = true
-		e.register(w, purpose{kind: purposeRegistration, id: uint64(i)}, out)
-		if e.boot.Seed%3 == 0 { // Some engines repeat what they send.
-			e.register(w, purpose{kind: purposeHeartbeat}, out)
-		}
-		return
-	}
-	m := protocol.PushHeartbeat{RequestIDs: [][]byte{[]byte(w.name + "-00000003")}}
-	e.toNode(out, &frame{kind: frameNote, to: e.front, body: m.Append(nil)}, purpose{kind: purposeHeartbeat})
+	e.toNode(out, rank, f, p)
 }
 
-// register sends the registration of a request to the node's front.
-func (e *plainEngine) register(w *want, p purpose, out *effects.Effects) {
-	m := protocol.PushRegistration{
-		RequestID: []byte(w.name + "-00000003"), EngineID: []byte(e.name), Host: []byte(e.name), Port: sidePort, TPSize: 1,
-		Remote: protocol.PushProducer{EngineID: []byte(hostName), PPSize: 1},
-	}
-	var ids []uint64
-	for _, block := range w.blocks {
-		ids = append(ids, uint64(block))
-	}
-	m.Blocks = [][]uint64{ids}
-	e.toNode(out, &frame{kind: frameNote, to: e.front, body: m.Append(nil)}, p)
-}
-
-// advanceRegistration does for a registration of the node what has become possible: the pages are written when the agent
-// is known and the request is computed.
-func (e *plainEngine) advanceRegistration(i int, out *effects.Effects) {
-	r := &e.registrations[i]
-	base := string(protocol.TrimRequestSuffix([]byte(r.request)))
-	until, isComputed := e.computed[base]
-	if r.ended || r.writing || !isComputed || until < e.now {
-		return
-	}
-	if r.agent == "" {
-		if !r.asked {
-			r.asked = true
-			q := protocol.NixlMetadataRequest{}
-			e.toNode(out, &frame{kind: frameQuery, id: uint64(r.port), body: q.Append(nil)}, purpose{kind: purposeAgentQuery,
-				id: uint64(i)})
-		}
-		return
-	}
-	r.writing, r.left = true, layerCount*len(r.blocks)
-	for layer := range layerCount {
-		for k, block := range r.blocks {
-			f := &frame{kind: frameWrite, id: uint64(pageOf(layer, block)), to: r.agent,
-				body: []byte(contentOf(base, layer, positionCount-len(r.blocks)+k))}
-			e.toNode(out, f, purpose{kind: purposeStore, id: uint64(i)})
-		}
-	}
+// queryFront asks the node for the name of its front.
+func (e *plainEngine) queryFront(out *effects.Effects) {
+	q := protocol.NixlMetadataRequest{}
+	e.toNode(out, 0, &frame{kind: frameQuery, id: uint64(machine.Front), body: q.Append(nil)}, purpose{kind: purposeFrontQuery})
 }
 
 func (e *plainEngine) handleCompletion(c *completion, out *effects.Effects) {
@@ -284,36 +276,24 @@ func (e *plainEngine) handleCompletion(c *completion, out *effects.Effects) {
 		var h protocol.NixlHello
 		var m protocol.NixlMetadata
 		ok := c.code == effects.OK && h.Decode(c.body, &limits) == nil && m.Decode(h.Metadata, &limits) == nil
-		if c.purpose.kind == purposeAgentQuery { // Like vLLM, it refuses another engine at that address.
-			ok = ok && string(m.EngineID) == e.registrations[c.purpose.id].engine
-		}
+		ok = ok && (e.oddity == otherHash || string(h.Hash) == compatibilityHash) // Like vLLM, it compares the hash.
 		switch {
 		case c.purpose.kind == purposeFrontQuery && ok:
 			e.front = string(m.Agent)
-		case c.purpose.kind == purposeAgentQuery && ok:
-			e.registrations[c.purpose.id].agent = string(m.Agent)
-			e.advanceRegistration(int(c.purpose.id), out)
 		case c.purpose.kind == purposeAgentQuery:
-			e.registrations[c.purpose.id].ended = true
+			e.handleAgentMetadata(int(c.purpose.id), &m, ok, out)
 		}
 	case purposeRegistration:
 		if c.code != effects.OK { // The node's front may be another one.
-			e.front, e.wants[c.purpose.id].sent = "", false
+			w := &e.wants[c.purpose.id/ranksLimit]
+			e.front, w.sent[c.purpose.id%ranksLimit] = "", false
 		}
 	case purposeForeseen:
 		if c.code != effects.OK {
 			e.front = ""
 		}
 	case purposeStore:
-		r := &e.registrations[c.purpose.id]
-		if c.code != effects.OK {
-			r.ended = true
-		}
-		if r.left--; r.left == 0 && !r.ended {
-			r.ended = true
-			m := protocol.PushCompletion{RequestID: []byte(r.request), Ranks: 1}
-			e.toNode(out, &frame{kind: frameNote, to: r.agent, body: m.Append(nil)}, purpose{kind: purposeDone})
-		}
+		e.handleStored(int(c.purpose.id), c.code, out)
 	default: // Nobody waits for it.
 	}
 }
@@ -323,44 +303,54 @@ func (e *plainEngine) handleFrame(x *effects.Received, out *effects.Effects) {
 	var f frame
 	var answer []byte
 	switch ok := f.decode(x.Body); {
-	case !ok:
+	case !ok || e.left:
 	case f.kind == frameQuery:
-		m := metadataOf(e.name, e.agent, engineBlocks)
-		h := protocol.NixlHello{Hash: []byte(compatibilityHash), Metadata: m.Append(nil)}
-		answer = h.Append(nil)
-	case f.to != e.agent: // It is for a former incarnation.
+		answer = e.describe(f.body)
+	case e.rankOf(f.to) < 0: // It is for a former incarnation.
 	case f.kind == frameNote:
 		answer = accepted
-		e.handleNote(f.body, out)
+		e.handleNote(e.rankOf(f.to), f.body, out)
 	case f.kind == frameWrite:
 		answer = accepted
-		e.storePage(uint32(f.id), string(f.body), out)
+		e.storePage(e.rankOf(f.to), f.id, string(f.body), out)
 	}
 	out.Reply(effects.Reply{Request: x.Request, Body: out.Cut(append(out.Arena(), answer...))})
 }
 
-func (e *plainEngine) handleNote(body []byte, out *effects.Effects) {
+// describe returns what the side channel answers to a query, or nothing if the engine has no such rank.
+func (e *plainEngine) describe(query []byte) []byte {
+	limits := protocol.DefaultLimits()
+	var q protocol.NixlMetadataRequest
+	if q.Decode(query, &limits) != nil || q.PPRank != 0 || int(q.TPRank) >= len(e.agents) {
+		return nil
+	}
+	agent, hash := e.agents[q.TPRank], compatibilityHash
+	if e.oddity == badMetadata {
+		agent = unloadable + agent
+	}
+	m := e.layout.metadata(e.name, agent)
+	switch e.oddity {
+	case otherHash:
+		hash = "other"
+	case otherBlocks:
+		m.BlockSize = 2 * blockTokens
+	case otherLayout:
+		m.Layout = []byte("LBNHC")
+	case otherLengths:
+		for i := range m.BlockLens {
+			m.BlockLens[i], m.BlockStrides[i] = 2*m.BlockLens[i], 2*m.BlockStrides[i]
+		}
+	default:
+	}
+	h := protocol.NixlHello{Hash: []byte(hash), Metadata: m.Append(nil)}
+	return h.Append(nil)
+}
+
+func (e *plainEngine) handleNote(rank int, body []byte, out *effects.Effects) {
 	limits := protocol.DefaultLimits()
 	switch protocol.NotificationKindOf(body) {
 	case protocol.NixlRegistration:
-		var m protocol.PushRegistration
-		if m.Decode(body, &limits) != nil || len(m.Blocks) != 1 {
-			observe(out, factRegistered, effects.Malformed, "the node sends "+e.name+" a registration that makes no sense")
-			return
-		}
-		if e.seen[string(m.RequestID)] {
-			observe(out, factRegistered, effects.Invalid, fmt.Sprintf("the node registers %s twice with %s, which writes twice",
-				m.RequestID, e.name))
-			return
-		}
-		e.seen[string(m.RequestID)] = true
-		observe(out, factRegistered, effects.OK, "")
-		r := registration{request: string(m.RequestID), engine: string(m.EngineID), port: uint16(m.Port)}
-		for _, block := range m.Blocks[0] {
-			r.blocks = append(r.blocks, uint32(block))
-		}
-		e.registrations = append(e.registrations, r)
-		e.advanceRegistration(len(e.registrations)-1, out)
+		e.handleRegistration(rank, body, out)
 	case protocol.NixlHeartbeat:
 		var m protocol.PushHeartbeat
 		if m.Decode(body, &limits) == nil {
@@ -374,49 +364,7 @@ func (e *plainEngine) handleNote(body []byte, out *effects.Effects) {
 	case protocol.NixlCompletion:
 		var m protocol.PushCompletion
 		if m.Decode(body, &limits) == nil {
-			e.handleDone(string(m.RequestID), out)
+			e.handleDone(rank, string(m.RequestID), out)
 		}
-	}
-}
-
-// storePage stores a page that the node writes. The block must belong to a request that the engine has registered for.
-func (e *plainEngine) storePage(page uint32, text string, out *effects.Effects) {
-	owned := slices.ContainsFunc(e.wants, func(w want) bool { return slices.Contains(w.blocks, page%engineBlocks) })
-	if int(page) >= len(e.memory) || !owned {
-		observe(out, factWritten, effects.Invalid, fmt.Sprintf("%q is written into page %d of %s, which it has not registered", text,
-			page, e.name))
-		return
-	}
-	e.memory[page] = text
-	observe(out, factWritten, effects.OK, "")
-}
-
-// handleDone judges what the engine is told to have.
-func (e *plainEngine) handleDone(request string, out *effects.Effects) {
-	base := string(protocol.TrimRequestSuffix([]byte(request)))
-	i := slices.IndexFunc(e.wants, func(w want) bool { return w.name == base })
-	if i < 0 || e.wants[i].told {
-		observe(out, factTold, effects.Invalid, fmt.Sprintf("%s is told that it has %s, once too often", e.name, request))
-		return
-	}
-	w := &e.wants[i]
-	w.told = true
-	for layer := range layerCount {
-		for k, block := range w.blocks {
-			got, want := e.memory[uint32(layer)*engineBlocks+block], contentOf(base, layer, positionCount-len(w.blocks)+k)
-			if got != want {
-				observe(out, factTold, effects.Invalid, fmt.Sprintf("%s is told that it has %s, and its block %d holds %q, not %q",
-					e.name, base, block, got, want))
-				return
-			}
-		}
-	}
-	observe(out, factTold, effects.OK, "")
-	if e.boot.Seed%2 == 0 {
-		w.repeats = e.now.Add(effects.Duration(e.boot.Seed/2%3000) * effects.Millisecond)
-	}
-	if !w.ended {
-		w.ended = true
-		out.Deliver(effects.Deliver{Ticket: w.ticket})
 	}
 }

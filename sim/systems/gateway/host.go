@@ -10,8 +10,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
-	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
@@ -26,16 +24,20 @@ type host struct {
 	agentModel
 	boot custom.Boot `snap:"share"`
 
-	memory [pageCount]string
+	ledger ledger
+	shape  shape  `snap:"share"`
+	layout memory `snap:"share"`
+	memory []string
 	free   []uint32 // blocks that no job has
 	jobs   []job
 
-	events []effects.Event               // for the rank, in order
+	events []effects.Event               `snap:"scratch"` // for the rank, in order
 	sends  map[effects.Corr]effects.Conn // the rank's sends that have no completion yet
-	asked  map[effects.Request]string    // registrations of consumers at the rank, by what identifies them
-	over   []string                      // those that the rank has answered, and not as stale; the oldest first
-	fx     effects.Effects               // of the rank's present step
+	asked  map[effects.Request]string    // registrations of consumers at the rank, by their keys in the ledger
+	fx     effects.Effects               `snap:"scratch"` // of the rank's present step
 	now    effects.Time
+
+	forgetUntil effects.Time
 }
 
 // A job is a command of the node's engine with blocks. The blocks are not free until the rank has returned them.
@@ -52,33 +54,16 @@ type job struct {
 	back     bool // the blocks are back
 }
 
-// The commands of the node's engine.
-type (
-	receiveBody struct{ number uint32 } // register blocks for a request that a producer computes
-	expectBody  struct{ number uint32 } // keep such a request at its producer until it is registered
-	lendBody    struct{ number uint32 } // lend the blocks of a computed request to the consumer that registers
-	abortBody   struct{ nth uint32 }    // abort an open command
-	healBody    struct{}                // libnixl does not fail any more
-	cancelBody  struct{}                // cancel all hellos, as the driver does before it closes
-)
-
-func (*receiveBody) IsCommand() {}
-func (*expectBody) IsCommand()  {}
-func (*lendBody) IsCommand()    {}
-func (*abortBody) IsCommand()   {}
-func (*healBody) IsCommand()    {}
-func (*cancelBody) IsCommand()  {}
-
 // The times of the node.
 const (
-	registrationLease   = 6 * effects.Second
-	registrationTimeout = 5 * effects.Second
-	receiveTimeout      = 4 * effects.Second
+	registrationLease = 6 * effects.Second
+	receiveTimeout    = 4 * effects.Second
 )
 
 func newHost(b custom.Boot) (effects.Machine, error) {
+	s := shapeOf(b.Plan)
 	geo := &geometry.Geometry{
-		Ranks: 1, Stages: 1, Heads: 1, CellHeads: 1, Blocks: blockCount, PerLogical: 1, BlockTokens: 4,
+		Ranks: 1, Stages: 1, Heads: s.heads, CellHeads: s.cellHeads, Blocks: blockCount, PerLogical: 1, BlockTokens: blockTokens,
 	}
 	for i := range uint32(layerCount) {
 		geo.Layers = append(geo.Layers, geometry.Layer{Number: i})
@@ -86,11 +71,11 @@ func newHost(b custom.Boot) (effects.Machine, error) {
 	cfg := rank.Config{Role: rank.RoleBoth, Planes: []rank.Plane{{Name: "plain"}}}
 	cfg.Layout, cfg.LocalID, cfg.Pages, cfg.Leased = pageLayout, hostName, uint32(geo.CountPages()), true
 	cfg.Geometry, cfg.EngineID = geo, hostName
-	cfg.RegistrationLease, cfg.RegisterTimeout = registrationLease, registrationTimeout
+	cfg.RegistrationLease, cfg.RegisterTimeout = registrationLease, s.rankTimeout
 	if !isCalm(b.Plan) {
 		// Grants end while what was registered under them is being withdrawn, and the rank forgets peers.
 		cfg.Lease = effects.Duration(drawOf(b.Plan.Seed, 8).RoundedDuration(4100*time.Millisecond, 9*time.Second))
-		cfg.PeersMax = uint32(drawOf(b.Plan.Seed, 9).Between(3, 6))
+		cfg.PeersMax = uint32(drawOf(b.Plan.Seed, 9).Between(3, 6) + s.moreRanks(producers) + s.moreRanks(consumers) + s.ranksOfThird(b.Plan))
 		cfg.ReplyTimeout = effects.Duration(drawOf(b.Plan.Seed, 10).RoundedDuration(2*time.Second, 5*time.Second))
 		cfg.AllocTimeout = cfg.ReplyTimeout / 2
 	}
@@ -98,25 +83,32 @@ func newHost(b custom.Boot) (effects.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	meta := metadataOf(hostName, "", blockCount)
-	own, err := geometry.ParseRegions(&meta, &geometry.Worker{Ranks: 1, Stages: 1, Heads: 1, CellHeads: 1})
+	layout := memory{nodeBase, blockCount, s.sharesOf(hostName)}
+	meta := layout.metadata(hostName, "")
+	own, err := geometry.ParseRegions(&meta, &geometry.Worker{Ranks: 1, Stages: 1, Heads: s.heads, CellHeads: s.cellHeads})
 	if err != nil {
 		return nil, err
 	}
+	front := memory{frontBase, layout.blocks, layout.shares}
 	c := machine.Config{
-		Own: own, Metadata: meta, FrontMetadata: meta, Hash: compatibilityHash, Host: hostName, Plane: "plain", Layout: pageLayout,
+		Own: own, Metadata: meta, FrontMetadata: front.metadata(hostName, ""), Hash: compatibilityHash, Host: hostName, Plane: "plain",
+		Layout:      pageLayout,
 		Incarnation: effects.Incarnation(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, b.Seed), 1)),
-		Window:      8, RegistrationTimeout: registrationTimeout, RanksMax: 2, TriesMax: triesMax,
+		Window:      s.window, RegistrationTimeout: s.registrationTimeout, RanksMax: s.ranksMax, TriesMax: s.triesMax,
 		Wire: protocol.DefaultLimits(),
 	}
-	c.EnginesMax, c.AgentsMax = drawOf(b.Plan.Seed, 1).Between(2, 4), drawOf(b.Plan.Seed, 2).Between(1, 4)
-	c.RegistrationsMax, c.PendingMax = drawOf(b.Plan.Seed, 3).Between(2, 8), drawOf(b.Plan.Seed, 4).Between(3, 8)
+	c.Wire.BlockCount = s.blocksMax
+	c.EnginesMax, c.AgentsMax = enginesMax(b.Plan), drawOf(b.Plan.Seed, 2).Between(1, 4)
+	c.RegistrationsMax = drawOf(b.Plan.Seed, 3).Between(2, 8) + s.moreRanks(producers)
+	c.PendingMax = drawOf(b.Plan.Seed, 4).Between(3, 8) + s.moreRanks(consumers) + s.ranksOfThird(b.Plan)
 	if isCalm(b.Plan) { // Otherwise what is refused for want of room would excuse every failure.
-		c.RegistrationsMax, c.PendingMax, c.EnginesMax = requestsMax, 2*requestsMax, requestsMax
+		c.RegistrationsMax, c.PendingMax = ranksLimit*requestsMax, 2*ranksLimit*requestsMax
 	}
-	h := &host{rank: r, g: machine.New(c), boot: b, now: b.Now, sends: map[effects.Corr]effects.Conn{},
+	h := &host{rank: r, g: machine.New(c), boot: b, now: b.Now, shape: s, layout: layout, sends: map[effects.Corr]effects.Conn{},
 		asked: map[effects.Request]string{}}
 	h.agentModel = newAgentModel(b)
+	h.ledger = newLedger(s, limits{c.EnginesMax, c.AgentsMax, c.RegistrationsMax, c.PendingMax})
+	h.memory = make([]string, layout.countPages())
 	for i := range uint32(blockCount) {
 		h.free = append(h.free, i)
 	}
@@ -175,7 +167,7 @@ func (h *host) stepRank(out *effects.Effects) bool {
 	case *effects.Unanswered:
 		h.completeSend(e.Corr, out)
 	case *effects.Received:
-		h.verifyPassed(e, out)
+		h.forgetPeer(e)
 	default: // It completes no send.
 	}
 	h.fx.Reset()
@@ -189,84 +181,10 @@ func (h *host) stepRank(out *effects.Effects) bool {
 	return true
 }
 
-func (h *host) handleCommand(e *effects.Command, out *effects.Effects) {
-	j := job{ticket: e.Ticket, began: h.now}
-	switch x := e.Body.(type) {
-	case *receiveBody:
-		j.first, j.name = int(x.number%positionCount), requestName("r", x.number)
-		j.required = mustSucceed(h.boot.Plan, x.number, "receive", "compute")
-		if j.blocks = h.takeBlocks(positionCount - j.first); j.blocks == nil {
-			break
-		}
-		j.timeout = receiveTimeout
-		producer := producerOf(x.number)
-		h.begin(j, &register.Register{
-			Request: []byte(j.name + "-00000001"), Engine: []byte(producer), Ranks: 1, Stages: 1,
-			Producers: []register.Peer{peerOf(producer)}, Timeout: j.timeout,
-			Blocks: []geometry.Blocks{{First: uint64(j.first), Logical: j.blocks}},
-		})
-		return
-	case *expectBody:
-		j.name = requestName("r", x.number)
-		h.begin(j, &register.Expect{
-			Request: []byte(j.name + "-00000001"), Producers: []register.Peer{peerOf(producerOf(x.number))}, Timeout: 3 * registrationLease,
-		})
-		return
-	case *lendBody:
-		j.lends, j.name, j.required = true, requestName("s", x.number), mustSucceed(h.boot.Plan, x.number, "lend", "want")
-		// One block more than the request fills may be lent: what is behind the end holds nothing.
-		if j.blocks = h.takeBlocks(positionCount + int(x.number%2)); j.blocks == nil {
-			break
-		}
-		j.timeout = 4 * registrationLease
-		for layer := range layerCount {
-			for i, block := range j.blocks[:positionCount] {
-				h.memory[pageOf(layer, block)] = contentOf(j.name, layer, i)
-			}
-		}
-		h.begin(j, &register.Finished{
-			Request: []byte(j.name + "-00000002"), Blocks: []geometry.Blocks{{Logical: j.blocks, End: positionCount}},
-		})
-		return
-	case *healBody:
-		h.failing = 0
-	case *cancelBody:
-		h.callGateway(out, func(o *machine.Effects) { h.g.CancelHellos(o) })
-		h.verifyHellosCancelled(out)
-	case *abortBody:
-		var open []effects.Ticket
-		for i := range h.jobs {
-			if x := &h.jobs[i]; !x.ended && !x.required {
-				open = append(open, x.ticket)
-			}
-		}
-		if len(open) > 0 {
-			h.events = append(h.events, &effects.Command{Ticket: e.Ticket, Body: &engine.Abort{Target: open[int(x.nth)%len(open)]}})
-			return
-		}
-	}
-	out.Deliver(effects.Deliver{Ticket: e.Ticket}) // There are no free blocks, or there is nothing to abort.
-}
-
-func (h *host) begin(j job, body effects.CommandBody) {
-	h.jobs = append(h.jobs, j)
-	h.events = append(h.events, &effects.Command{Ticket: j.ticket, Body: body})
-}
-
-// takeBlocks takes n free blocks, or none.
-func (h *host) takeBlocks(n int) []uint32 {
-	if len(h.free) < n {
-		return nil
-	}
-	blocks := slices.Clone(h.free[:n])
-	h.free = slices.Clone(h.free[n:])
-	return blocks
-}
-
 // jobOf returns the job whose blocks contain the block of a page and are not back, or nil.
 func (h *host) jobOf(page uint32) *job {
 	for i := range h.jobs {
-		if j := &h.jobs[i]; !j.back && slices.Contains(j.blocks, page%blockCount) {
+		if j := &h.jobs[i]; !j.back && slices.Contains(j.blocks, h.layout.blockOf(page)) {
 			return j
 		}
 	}
@@ -277,19 +195,26 @@ func (h *host) jobOf(page uint32) *job {
 func (h *host) carryOut(e effects.Effect, out *effects.Effects) {
 	switch e := e.(type) {
 	case *effects.Open:
-		h.callGateway(out, func(o *machine.Effects) { h.g.HandleOpen(e, o) })
+		h.callGateway(out, &subject{}, func(o *machine.Effects) {
+			h.g.HandleOpen(e, o)
+			h.verifyOpened(e, o, out)
+		})
 	case *effects.Close:
-		h.callGateway(out, func(o *machine.Effects) { h.g.HandleClose(e.Conn, o) })
+		h.ledger.closeConn(e.Conn)
+		h.callGateway(out, &subject{}, func(o *machine.Effects) { h.g.HandleClose(e.Conn, o) })
 		h.verifyClosed(e.Conn, out)
 	case *effects.Send:
 		x := *e
 		x.Body = slices.Clone(e.Body)
 		h.sends[e.Corr] = e.Conn
-		h.callGateway(out, func(o *machine.Effects) { h.g.HandleSend(h.now, &x, o) })
+		about := h.ledger.subjectOfConn(e.Conn)
+		h.callGateway(out, &about, func(o *machine.Effects) {
+			h.g.HandleSend(h.now, &x, o)
+			h.verifyAsked(&x, o, out)
+		})
 	case *effects.Reply:
 		x := effects.Reply{Request: e.Request, Body: slices.Clone(e.Body)}
-		h.recordReply(&x)
-		h.callGateway(out, func(o *machine.Effects) { h.g.HandleReply(h.now, &x, o) })
+		h.passReply(&x, out)
 	case *effects.Import:
 		h.importLink(e)
 	case *effects.Drop:
@@ -300,7 +225,7 @@ func (h *host) carryOut(e effects.Effect, out *effects.Effects) {
 		h.lastID++
 		h.proofs[h.lastID] = e.Grant
 		number, peer := h.lastID, h.grants[e.Grant]
-		h.callGateway(out, func(o *machine.Effects) { h.g.Expel(h.now, peer, number, o) })
+		h.callGateway(out, &subject{}, func(o *machine.Effects) { h.g.Expel(h.now, peer, number, o) })
 	case *effects.Transfer:
 		h.startTransfer(e, out)
 	case *effects.Deliver:
@@ -355,7 +280,9 @@ func (h *host) returnBlocks(j *job, out *effects.Effects) {
 	h.free = append(h.free, j.blocks...)
 	for _, block := range j.blocks {
 		for layer := range layerCount {
-			h.memory[pageOf(layer, block)] = "another request"
+			for cell := range h.layout.shares {
+				h.memory[h.layout.pageOf(layer, block, cell)] = "another request"
+			}
 		}
 	}
 }
@@ -368,8 +295,8 @@ func (h *host) VisitTables(visit func(name string, n, most int)) {
 	visit("sends of the rank", len(h.sends), sendsMax)
 	c := h.g.Counts()
 	visit("requests of the gateway", c.Requests, c.RequestsMax)
-	visit("registrations at producers", c.OpenRegistrations, c.RegistrationsMax)
-	visit("registrations of consumers", c.PendingRegistrations, c.PendingMax)
+	visit("registrations at producers", c.OpenRegistrations, h.ledger.limits.registrations)
+	visit("registrations of consumers", c.PendingRegistrations, h.ledger.limits.pending)
 	visit("agents that end", c.EndingAgents, c.AgentsMax)
 	visit("agents that the gateway does not know", h.countAgents()-c.Agents, agentsUnknownMax)
 }
@@ -377,17 +304,12 @@ func (h *host) VisitTables(visit func(name string, n, most int)) {
 // VisitKeptTables visits the tables that may have entries at rest.
 func (h *host) VisitKeptTables(visit func(name string, n, most int)) {
 	c := h.g.Counts()
-	visit("producers", c.Producers, c.EnginesMax)
+	visit("producers", c.Producers, h.ledger.limits.engines)
 	visit("consumers", c.Consumers, c.ConsumersMax)
-	visit("consumers that are not known", c.UnknownConsumers, c.EnginesMax)
-	visit("results", c.Results, c.RegistrationsMax)
+	visit("consumers that are ready", c.ReadyConsumers, h.ledger.limits.engines)
+	visit("consumers that are not known", c.UnknownConsumers, h.ledger.limits.engines)
+	visit("results", c.Results, h.ledger.limits.registrations)
 	visit("agents", c.Agents, c.AgentsMax)
-}
-
-// peerOf returns a producer as the rank's commands name it.
-func peerOf(producer string) register.Peer {
-	at := machine.PlainRank{Host: producer, Port: sidePort, Stages: 1, Ranks: 1}.Addr()
-	return register.Peer{Host: at.Host, InitPort: at.Port, Port: at.Port}
 }
 
 // nodeOf returns the process that has an agent.

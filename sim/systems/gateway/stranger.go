@@ -14,6 +14,7 @@ import (
 type strangerProcess struct {
 	dialer
 	boot     custom.Boot `snap:"share"`
+	shape    shape       `snap:"share"`
 	invented uint32
 }
 
@@ -26,7 +27,9 @@ type floodBody struct{ number uint32 }
 func (*floodBody) IsCommand() {}
 func (*forgeBody) IsCommand() {}
 
-func newStranger(b custom.Boot) (effects.Machine, error) { return &strangerProcess{boot: b}, nil }
+func newStranger(b custom.Boot) (effects.Machine, error) {
+	return &strangerProcess{boot: b, shape: shapeOf(b.Plan)}, nil
+}
 
 // Deadline returns when the stranger has something to do without an event.
 func (x *strangerProcess) Deadline() (effects.Time, bool) { return x.connDeadline() }
@@ -49,7 +52,7 @@ func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.
 	case *effects.Received:
 		var answer []byte
 		if x.invented%2 == 0 { // Otherwise its side channel refuses queries.
-			m := metadataOf(stranger, stranger, blockCount)
+			m := memory{engineBase, blockCount, x.shape.sharesOf(stranger)}.metadata(stranger, stranger)
 			h := protocol.NixlHello{Hash: []byte(compatibilityHash), Metadata: m.Append(nil)}
 			answer = h.Append(nil)
 		}
@@ -72,10 +75,19 @@ func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.
 			}
 			r := protocol.PushRegistration{
 				RequestID: []byte(name + "-00000004"), EngineID: []byte(engine), Host: []byte(host), Port: sidePort, TPSize: 1,
-				Blocks: [][]uint64{{1}}, Remote: protocol.PushProducer{EngineID: []byte(hostName), PPSize: 1},
+				Blocks: [][]uint64{x.blocks()}, Remote: protocol.PushProducer{EngineID: []byte(hostName), PPSize: 1},
 			}
 			f := &frame{kind: frameNote, to: string(m.Agent), from: name, body: r.Append(nil)}
 			x.send(now, out, to, f, purpose{kind: purposeHeartbeat})
 		}
 	}
+}
+
+// blocks returns the blocks of the next registration. Some are more than the node accepts in a registration.
+func (x *strangerProcess) blocks() []uint64 {
+	n := 1
+	if most := protocol.DefaultLimits().BlockCount; x.invented%3 == 0 && x.shape.blocksMax < most {
+		n = x.shape.blocksMax + int(x.invented/3%2)
+	}
+	return make([]uint64, n)
 }

@@ -79,7 +79,7 @@ type completion struct {
 type dialer struct {
 	conns       []peerConn
 	lastCorr    effects.Corr
-	completions []completion // of the present step, for the owner
+	completions []completion `snap:"scratch"` // of the present step, for the owner
 }
 
 // idleTimeout is how long an unused connection stays open. Without it a connection that has broken unnoticed would fail

@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/custom"
+)
+
+// This file draws the plan of a seed, and says what must succeed in it.
+
+// isCalm reports whether nothing goes wrong in a run, so that all transfers must succeed.
+func isCalm(p *plan.Plan) bool {
+	if w := worldOf(p); w != nil {
+		return w.Faults == 0
+	}
+	return len(p.Faults) == 0 && len(p.Strikes) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(p.Rates)),
+		func(n int) bool { return n > 0 }) && !slices.ContainsFunc(p.Items, func(x plan.Item) bool {
+		return slices.Contains([]string{"odd", "leave", "stray", "forget"}, x.Do)
+	})
+}
+
+// mustSucceed reports whether nothing can go wrong with a request of a plan: both ends get their commands at about the
+// same time, in a run without faults or long after the faults.
+func mustSucceed(p *plan.Plan, number uint32, do, other string) bool {
+	find := func(do string, number uint32) (at time.Duration, once bool) {
+		n := 0
+		for _, x := range p.Items {
+			if x.Do == do && x.Number == number {
+				at = x.At
+				n++
+			}
+		}
+		return at, n == 1
+	}
+	engine := producerOf(number)
+	if do == "receive" && len(producers)+countStrays(p) > enginesMax(p) {
+		return false // Producers that the rank is connected to keep their places.
+	}
+	if do == "lend" || do == "want" {
+		engine = consumerOf(number)
+	}
+	if s := shapeOf(p); !s.isServed(engine) || slices.ContainsFunc(p.Items, func(x plan.Item) bool {
+		return x.Do == "leave" && x.Node == engineNode(engine)
+	}) {
+		return false
+	}
+	a, is := find(do, number)
+	b, also := find(other, number)
+	if !is || !also || (a-b).Abs() > pairedWithin && !isKept(p, number, find) {
+		return false
+	}
+	if isCalm(p) {
+		return true
+	}
+	before, first := find(do, number-secondProbe+firstProbe)
+	alike, too := find(other, number-secondProbe+firstProbe)
+	return number >= secondProbe && first && too && min(before, alike) >= p.FaultsEnd+convergeTime &&
+		min(a, b) >= max(before, alike)+convergeTime
+}
+
+// enginesMax returns the limit on producers and on consumers.
+func enginesMax(p *plan.Plan) int {
+	if isCalm(p) {
+		return requestsMax
+	}
+	return drawOf(p.Seed, 1).Between(2, 4)
+}
+
+// countStrays returns the number of side channels of engines that do not exist and that the rank may be connected to.
+func countStrays(p *plan.Plan) int {
+	ports := map[uint16]bool{}
+	for i := range p.Items {
+		if x := &p.Items[i]; x.Do == "stray" {
+			ports[strayPort(x.Number)] = true
+		}
+	}
+	return len(ports)
+}
+
+// Requests that name engines which do not exist have as many side channels, and either register or are expected.
+const (
+	strayPorts = 6
+	strayKinds = 2 * strayPorts
+)
+
+// strayPort returns the side channel of a request that names an engine which does not exist.
+func strayPort(number uint32) uint16 { return uint16(2 + number%strayPorts) }
+
+// isKept reports whether heartbeats keep a request at its producer from before it is finished until it is registered,
+// which is later than the producer's lease.
+func isKept(p *plan.Plan, number uint32, find func(do string, number uint32) (time.Duration, bool)) bool {
+	for _, x := range [][3]string{{"expect", "compute", "receive"}, {"foresee", "lend", "want"}} {
+		kept, is := find(x[0], number)
+		finished, also := find(x[1], number)
+		registered, too := find(x[2], number)
+		if is && also && too && kept <= finished+pairedWithin && finished <= registered && registered <= kept+keptFor {
+			return true
+		}
+	}
+	return false
+}
+
+// keptFor is how long heartbeats keep a request that is registered late. It is longer than a producer's lease.
+const keptFor = 10 * time.Second
+
+// pairedWithin is the longest time between the commands at both ends of a request.
+const pairedWithin = 1500 * time.Millisecond
+
+// drawPlan draws the requests: for each the commands at both of its ends, in either order. A quarter of the runs has no
+// faults.
+func drawPlan(d custom.Draws, p *plan.Plan) {
+	if d.NumberBelow("calm", 0, 4) == 0 {
+		p.Faults, p.Strikes = nil, nil
+		clear(p.Rates)
+	}
+	drawShape(d, p)
+	last := p.FaultsEnd
+	at := func(nth uint64, from time.Duration) time.Duration {
+		return from + d.Duration("wait", nth, time.Millisecond, pairedWithin)
+	}
+	request := func(nth uint64, number uint32, begin time.Duration, plain bool) {
+		keep, finish, register := "foresee", "lend", "want"
+		keeper, source, target := firstConsumer+plan.Node(number%2), hostNode, firstConsumer+plan.Node(number%2)
+		if plain {
+			keep, finish, register = "expect", "compute", "receive"
+			keeper, source, target = hostNode, firstProducer+plan.Node(number%2), hostNode
+		}
+		first, second := at(2*nth, begin), at(2*nth+1, begin)
+		if d.NumberBelow("kept", nth, 3) == 0 { // It is registered when the producer's lease would be over.
+			p.Items = append(p.Items, plan.Item{At: begin, Do: keep, Node: keeper, Number: number})
+			second = begin + keptFor - 500*time.Millisecond
+		}
+		p.Items = append(p.Items, plan.Item{At: first, Do: finish, Node: source, Number: number},
+			plan.Item{At: second, Do: register, Node: target, Number: number})
+	}
+	for i := range uint32(2 + d.NumberBelow("requests", 0, requestsMax-1)) {
+		request(uint64(i), i, d.Duration("begin", uint64(i), time.Millisecond, max(2*time.Millisecond, last)), true)
+	}
+	for i := range uint32(2 + d.NumberBelow("requests", 1, 3)) {
+		request(100+uint64(i), i, d.Duration("begin", 100+uint64(i), time.Millisecond, max(2*time.Millisecond, last)), false)
+	}
+	if d.NumberBelow("third", 0, 2) == 0 {
+		for i := range 1 + d.NumberBelow("third", 1, 3) {
+			number, begin := uint32(firstOfThird+i), d.Duration("third", i, time.Millisecond, max(2*time.Millisecond, last))
+			p.Items = append(p.Items, plan.Item{At: at(500+2*i, begin), Do: "lend", Node: hostNode, Number: number},
+				plan.Item{At: at(501+2*i, begin), Do: "want", Node: thirdNode, Number: number})
+		}
+	}
+	if d.NumberBelow("forge", 0, 2) == 0 { // Even without faults.
+		p.Items = append(p.Items, d.Items("forge", 1, 6, stranger)...)
+	}
+	if len(p.Faults) > 0 || len(p.Rates) > 0 {
+		p.Items = append(p.Items, d.Items("abort", 0, 4, hostName)...)
+		p.Items = append(p.Items, d.Items("cancel", 0, 2, hostName)...)
+		if d.NumberBelow("flood", 0, 3) == 0 {
+			p.Items = append(p.Items, d.Items("flood", 1, 3, stranger)...)
+		}
+		if d.NumberBelow("odd", 0, 2) == 0 {
+			drawOddities(d, p)
+		}
+		if d.NumberBelow("lossy", 0, 2) == 0 {
+			p.Rates[plan.FaultReplyLost] = 10 + int(d.NumberBelow("lossy", 1, 200))
+			p.Rates[plan.FaultMessageDelayed] = 10 + int(d.NumberBelow("lossy", 2, 300))
+		}
+	}
+	for _, after := range []time.Duration{0, convergeTime / 2} { // A node that crashed last has restarted by then.
+		p.Items = append(p.Items, plan.Item{At: last + after, Do: "heal", Node: hostNode})
+	}
+	for i := range uint32(4) { // What begins after the faults succeeds at the second attempt.
+		number, begin := firstProbe+i%2, last+convergeTime+time.Duration(i)*100*time.Millisecond
+		if i >= 2 {
+			number, begin = secondProbe+i%2, begin+2*convergeTime
+		}
+		request(1000+uint64(i), number, begin, true)
+		request(1100+uint64(i), number, begin, false)
+	}
+	slices.SortStableFunc(p.Items, func(a, b plan.Item) int { return cmp.Compare(a.At, b.At) })
+}
+
+// drawOddities draws plain engines that do not behave, one that leaves for good, and requests that name engines which do
+// not exist.
+func drawOddities(d custom.Draws, p *plan.Plan) {
+	engines := slices.Concat(producers, consumers)
+	odd := d.Items("odd", 1, 4, engines...)
+	for i := range odd {
+		odd[i].Span = d.Duration("odd", uint64(i), 500*time.Millisecond, 4*time.Second)
+	}
+	p.Items = append(p.Items, odd...)
+	forget := d.Items("forget", 0, 2, hostName)
+	for i := range forget {
+		forget[i].Span = d.Duration("forget", uint64(i), 300*time.Millisecond, 3*time.Second)
+	}
+	p.Items = append(p.Items, forget...)
+	if d.NumberBelow("leave", 0, 4) == 0 {
+		p.Items = append(p.Items, d.Items("leave", 1, 1, engines...)...)
+	}
+	if d.NumberBelow("stray", 0, 2) == 0 {
+		p.Items = append(p.Items, d.Items("stray", 1, 6, hostName)...)
+	}
+}

@@ -1,0 +1,305 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	machine "github.com/kvferry/kvferry/fsm/gateway"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// This file judges the gateway's limits on consumers and on what they register.
+
+// passNotification gives a notification of a plain engine to the gateway, and judges what becomes of it.
+func (h *host) passNotification(a machine.Agent, f *frame, out *effects.Effects) {
+	about := h.ledger.agentsOf[a]
+	if a != machine.Front {
+		h.ledger.recordCompletion(a, f.from, f.body)
+	}
+	h.callGateway(out, &about, func(o *machine.Effects) {
+		h.g.OnNotification(h.now, a, f.from, f.body, o)
+		if a == machine.Front && protocol.NotificationKindOf(f.body) == protocol.NixlRegistration {
+			h.verifyTaken(&about, f, o, out)
+		}
+	})
+}
+
+// verifyTaken judges whether a registration of a consumer is taken, or refused for a reason that there is.
+func (h *host) verifyTaken(about *subject, f *frame, o *machine.Effects, out *effects.Effects) {
+	limits := protocol.DefaultLimits()
+	var m protocol.PushRegistration
+	if m.Decode(f.body, &limits) != nil {
+		return
+	}
+	l := &h.ledger
+	key := f.from + " " + string(m.RequestID)
+	reasons := h.refusals(key, &m) // Each ends the registration.
+	unknown := l.refusalsOfUnknown(f.from, &m)
+	refused, why := refusalIn(o)
+	switch {
+	case l.blurred:
+		observe(out, factTaken, unjudged, "")
+	case refused && !slices.Contains(reasons, why) && !slices.Contains(unknown, why):
+		observe(out, factTaken, effects.Invalid, fmt.Sprintf("registration %s is refused for its %s, and there are %d open and %d engines "+
+			"that are not known", key, why, len(l.taken), l.countUnknown()))
+		return
+	case !refused && len(reasons) > 0 || !refused && len(o.Queries) > 0 && len(unknown) > 0:
+		observe(out, factTaken, effects.Invalid, fmt.Sprintf("registration %s is taken in spite of %v", key,
+			slices.Concat(reasons, unknown)))
+		return
+	default:
+		observe(out, factTaken, effects.OK, "")
+	}
+	if !refused {
+		l.take(key, f.from, &m, len(o.Queries) > 0, h.now)
+		if len(o.Queries) > 0 {
+			about.attempt = l.attempts[len(l.attempts)-1].number
+		}
+	}
+}
+
+// refusalIn returns the field for which a registration is refused.
+func refusalIn(o *machine.Effects) (refused bool, field string) {
+	for i := range o.Reports {
+		return true, o.Reports[i].Why.Field
+	}
+	return false, ""
+}
+
+// refusals returns the fields for which a registration of any consumer is refused.
+func (h *host) refusals(key string, m *protocol.PushRegistration) (fields []string) {
+	l := &h.ledger
+	blocks := 0
+	for _, list := range m.Blocks {
+		blocks += len(list)
+	}
+	if blocks > h.shape.blocksMax {
+		fields = append(fields, "PUSH_REG")
+	}
+	if n := string(m.Remote.EngineID); n != "" && n != hostName {
+		fields = append(fields, "remote_engine_id")
+	}
+	if l.findTaken(key) != nil || slices.Contains(l.ended, key) {
+		fields = append(fields, "request_id")
+	}
+	if len(l.taken) >= l.limits.pending {
+		fields = append(fields, "gateway.waiting")
+	}
+	if int(m.TPSize) > h.shape.ranksMax { // The node has one rank, so each rank of the engine exchanges data with it.
+		fields = append(fields, "consumer's decode_tp_size", "decode_tp_size")
+	}
+	return fields
+}
+
+// refusalsOfUnknown returns the fields for which a registration is refused if its engine is not known.
+func (l *ledger) refusalsOfUnknown(sender string, m *protocol.PushRegistration) (fields []string) {
+	if l.countUnknown() >= l.limits.engines {
+		fields = append(fields, "gateway.engines")
+	}
+	if slices.ContainsFunc(l.taken, func(x takenRegistration) bool {
+		t := l.attemptOf(x.attempt)
+		return x.sender == sender && t != nil && !t.ready
+	}) {
+		fields = append(fields, "decode_engine_id")
+	}
+	return fields
+}
+
+// take records a registration that the gateway has taken. If the gateway sends a query, it begins to query the engine.
+func (l *ledger) take(key, sender string, m *protocol.PushRegistration, begins bool, now effects.Time) {
+	x := takenRegistration{key: key, sender: sender, arrived: now}
+	if begins {
+		l.lastAttempt++
+		l.attempts = append(slices.Clone(l.attempts), attempt{number: l.lastAttempt, engine: string(m.EngineID), host: string(m.Host),
+			port: m.Port, ranks: m.TPSize})
+		x.attempt = l.lastAttempt
+	} else {
+		candidates := 0
+		for i := range l.attempts {
+			t := &l.attempts[i]
+			if t.engine != string(m.EngineID) || t.host != string(m.Host) || t.port != m.Port || t.ranks != m.TPSize || t.over ||
+				t.ready && !slices.Contains(t.agents, sender) {
+				continue
+			}
+			candidates++
+			x.attempt = t.number
+		}
+		l.blurred = l.blurred || candidates != 1
+	}
+	l.taken = append(slices.Clone(l.taken), x)
+}
+
+// verifyTries judges what follows when a query to a consumer has failed.
+func (h *host) verifyTries(t *attempt, again bool, out *effects.Effects) {
+	t.failures++
+	switch {
+	case again && t.failures >= h.shape.triesMax:
+		observe(out, factPassed, effects.Invalid,
+			fmt.Sprintf("the gateway queries %s once more after %d failures and no new registration", t.engine, t.failures))
+	case !again && t.failures < h.shape.triesMax:
+		observe(out, factTries, effects.Invalid, fmt.Sprintf("the gateway gives up %s after %d failures, and TriesMax is %d", t.engine,
+			t.failures, h.shape.triesMax))
+	default:
+		observe(out, factTries, effects.OK, "")
+	}
+}
+
+// recordLoaded records that metadata of a consumer was loaded. When that of all its ranks is, the consumer is ready,
+// unless the gateway gives it up.
+func (h *host) recordLoaded(number int, name string, code effects.Code, o *machine.Effects) {
+	t := h.ledger.attemptOf(number)
+	if t == nil || code != effects.OK {
+		return
+	}
+	t.agents = append(slices.Clone(t.agents), name)
+	t.ready = len(t.agents) == int(t.ranks) && !slices.ContainsFunc(o.Reports, func(r machine.Report) bool { return isGivenUp(&r) })
+}
+
+// isGivenUp reports whether a report says that a consumer is given up.
+func isGivenUp(r *machine.Report) bool {
+	return strings.HasPrefix(r.Text, "an engine cannot be written to; what it registered")
+}
+
+// recordReport records what a report says about the registrations of consumers.
+func (h *host) recordReport(about *subject, r *machine.Report, out *effects.Effects) {
+	l := &h.ledger
+	switch {
+	case isGivenUp(r):
+		if r.Why.Field == "gateway.engines" {
+			h.verifyBusy(about.attempt, out)
+		}
+		l.endTaken(func(x *takenRegistration) bool { return x.attempt == about.attempt })
+		if t := l.attemptOf(about.attempt); t != nil {
+			t.over = true
+			if _, exists := l.agentsOf[t.writer]; !exists {
+				l.attempts = slices.DeleteFunc(slices.Clone(l.attempts), func(x attempt) bool { return x.number == about.attempt })
+			}
+		}
+	case strings.HasPrefix(r.Text, "a registration is of no rank that its engine has"):
+		l.endTaken(func(x *takenRegistration) bool { return x.attempt == about.attempt && x.sender == r.Why.Theirs })
+	}
+}
+
+// verifyBusy judges whether there is no place for a consumer that has become known: all others have registrations that
+// have not ended.
+func (h *host) verifyBusy(number int, out *effects.Effects) {
+	l := &h.ledger
+	ready := 0
+	for i := range l.attempts {
+		t := &l.attempts[i]
+		if x := h.agents[t.writer]; !t.ready || t.number == number || x == nil || x.closing {
+			continue
+		}
+		if ready++; !l.isBusy(t.number) && !l.blurred {
+			observe(out, factEngine, effects.Invalid, fmt.Sprintf("a consumer is given up for want of room, and %s is idle", t.engine))
+			return
+		}
+	}
+	if ready < l.limits.engines {
+		observe(out, factEngine, effects.Invalid, fmt.Sprintf("a consumer is given up for want of room with %d others, and EnginesMax is %d",
+			ready, l.limits.engines))
+		return
+	}
+	observe(out, factEngine, effects.OK, "")
+}
+
+// verifyPassed judges what the gateway sends to the rank in the name of a consumer's rank: a hello states the window; a
+// registration has been taken and has not ended, the rank does not have it already, it is passed again at most TriesMax
+// times, and the rank is told how long it may still wait.
+func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
+	limits := protocol.DefaultLimits()
+	l := &h.ledger
+	var hello protocol.HixlInitRequest
+	if e.Channel == effects.ChannelInit { // The first or the last message of a hello.
+		l.hellos[e.Request] = e.Conn
+		if hello.Decode(e.Body, &limits) == nil && hello.HasExt && len(hello.Ext.Blobs) == 1 {
+			h.verifyWindow(&hello.Ext, out)
+			if r, ok := h.g.FindRoute(keyOf(hello.Ext.Blobs[0])); ok {
+				l.senders[effects.Incarnation(hello.Ext.Incarnation)], l.greeted[e.Conn] = r.Name, r.Name
+			}
+		}
+		return
+	}
+	var m protocol.PushRegistration
+	if protocol.PushKindOf(e.Body) != protocol.PushKindRegistration || m.Decode(e.Body, &limits) != nil {
+		return
+	}
+	key := l.senders[effects.Incarnation(m.Ext.Incarnation)] + " " + string(m.RequestID)
+	x := l.findTaken(key)
+	h.asked[e.Request] = key
+	switch {
+	case x == nil && l.blurred:
+		return
+	case x == nil:
+		observe(out, factPassed, effects.Invalid, fmt.Sprintf("the gateway passes registration %s to the rank after its end", key))
+		return
+	case x.passed:
+		observe(out, factPassed, effects.Invalid, fmt.Sprintf("the gateway passes registration %s to the rank twice", key))
+		return
+	}
+	x.passed = true
+	observe(out, factPassed, effects.OK, "")
+	if x.passes++; x.passes > 1+h.shape.triesMax {
+		observe(out, factTries, effects.Invalid, fmt.Sprintf("the gateway passes registration %s %d times, and TriesMax is %d", key, x.passes,
+			h.shape.triesMax))
+		return
+	}
+	left := max(1, x.arrived.Add(h.shape.registrationTimeout).Sub(h.now))
+	if m.Ext.PatienceNS != uint64(left) || m.Ext.LeaseNS < m.Ext.PatienceNS {
+		observe(out, factPatience, effects.Invalid, fmt.Sprintf("registration %s may wait for %d ns and write for %d ns, want %d ns", key,
+			m.Ext.PatienceNS, m.Ext.LeaseNS, left))
+		return
+	}
+	observe(out, factPatience, effects.OK, "")
+}
+
+// passReply gives a reply of the rank to the gateway, and records what it ends.
+func (h *host) passReply(e *effects.Reply, out *effects.Effects) {
+	l := &h.ledger
+	key, isRegistration := h.asked[e.Request]
+	delete(h.asked, e.Request)
+	conn, isHello := l.hellos[e.Request]
+	delete(l.hellos, e.Request)
+	h.callGateway(out, &subject{}, func(o *machine.Effects) {
+		h.g.HandleReply(h.now, e, o)
+		x := l.findTaken(key)
+		if isRegistration && x != nil {
+			h.verifyEnd(x, e.Body, o, out)
+		}
+		failed := slices.ContainsFunc(o.Reports, func(r machine.Report) bool {
+			return strings.HasPrefix(r.Text, "what an engine registered is not taken")
+		})
+		if sender := l.greeted[conn]; isHello && failed {
+			l.blurred = l.blurred || sender == ""
+			l.endTaken(func(x *takenRegistration) bool {
+				t := l.attemptOf(x.attempt)
+				return x.sender == sender && !x.passed && (t == nil || t.ready)
+			})
+		}
+	})
+}
+
+// verifyEnd judges what follows from the rank's answer to a registration: a registration that the rank does not know
+// the peer of is passed again, TriesMax times, and any other has ended.
+func (h *host) verifyEnd(x *takenRegistration, body []byte, o *machine.Effects, out *effects.Effects) {
+	limits := protocol.DefaultLimits()
+	var m protocol.PushEnd
+	isStale := m.Decode(body, &limits) == nil && effects.CodeFromWire(m.Code) == effects.Stale
+	x.passed = false
+	refused := slices.ContainsFunc(o.Reports, func(r machine.Report) bool {
+		return strings.HasPrefix(r.Text, "what an engine registered is not written")
+	})
+	if isStale && x.passes <= h.shape.triesMax {
+		if refused {
+			observe(out, factTries, effects.Invalid, fmt.Sprintf("the gateway gives up registration %s after %d passes, and TriesMax is %d",
+				x.key, x.passes, h.shape.triesMax))
+			return
+		}
+		observe(out, factTries, effects.OK, "")
+		return
+	}
+	key := x.key
+	h.ledger.endTaken(func(x *takenRegistration) bool { return x.key == key })
+}

@@ -1,0 +1,290 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	machine "github.com/kvferry/kvferry/fsm/gateway"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// This file judges the gateway's limits on producers and on what the rank registers with them.
+
+// subjectOfConn returns the producer to which the rank has opened a connection.
+func (l *ledger) subjectOfConn(conn effects.Conn) subject {
+	for _, c := range l.conns {
+		if c.conn == conn {
+			return subject{producer: placeOf(c.rank.Host, c.rank.Port)}
+		}
+	}
+	return subject{}
+}
+
+// closeConn records that the rank closes a connection.
+func (l *ledger) closeConn(conn effects.Conn) {
+	l.conns = slices.DeleteFunc(slices.Clone(l.conns), func(c openConn) bool { return c.conn == conn })
+}
+
+// countRanks returns the number of ranks of a place in a list, not counting except.
+func countRanks(all []machine.PlainRank, except machine.PlainRank) (n int) {
+	for i, r := range all {
+		if r.Host == except.Host && r.Port == except.Port && r != except && !slices.Contains(all[:i], r) {
+			n++
+		}
+	}
+	return n
+}
+
+// verifyOpened judges whether a connection of the rank to a producer is opened or refused as the limits on producers and
+// on their ranks say.
+func (h *host) verifyOpened(e *effects.Open, o *machine.Effects, out *effects.Effects) {
+	rank, ok := machine.ParsePlainRank(e.Addr)
+	if !ok {
+		return
+	}
+	l := &h.ledger
+	place := placeOf(rank.Host, rank.Port)
+	for _, ev := range o.Events {
+		x, is := ev.(*effects.Opened)
+		if !is || x.Corr != e.Corr {
+			continue
+		}
+		switch {
+		case x.Code == effects.OK:
+			l.conns = append(slices.Clone(l.conns), openConn{x.Conn, rank})
+			var connected []machine.PlainRank
+			for _, c := range l.conns {
+				connected = append(connected, c.rank)
+			}
+			if n := 1 + countRanks(connected, rank); n > l.shape.ranksMax {
+				observe(out, factEngine, effects.Invalid, fmt.Sprintf("the rank may connect to %d ranks of %s, and RanksMax is %d", n, place,
+					l.shape.ranksMax))
+				return
+			}
+			if n := 1 + l.countBusyProducers(place); n > l.limits.engines {
+				observe(out, factEngine, effects.Invalid, fmt.Sprintf("the rank may connect to %d producers, and EnginesMax is %d", n,
+					l.limits.engines))
+				return
+			}
+			if !slices.Contains(l.opened, rank) {
+				l.opened = append(slices.Clone(l.opened), rank)
+			}
+		case countRanks(l.opened, rank) < l.shape.ranksMax && l.countBusyProducers(place) < l.limits.engines:
+			observe(out, factEngine, effects.Invalid, fmt.Sprintf("the rank may not connect to %s, with %d other producers and %d of its ranks",
+				place, l.countBusyProducers(place), countRanks(l.opened, rank)))
+			return
+		}
+		observe(out, factEngine, effects.OK, "")
+	}
+}
+
+// verifyAgentMade judges whether a producer has room for another agent to write to.
+func (h *host) verifyAgentMade(about *subject, out *effects.Effects) {
+	if about.producer == "" {
+		observe(out, factAgent, unjudged, "")
+		return
+	}
+	if n := h.ledger.countAgentsOf(about.producer) + 1; n > h.ledger.limits.agents {
+		observe(out, factAgent, effects.Invalid, fmt.Sprintf("%s may write to %d agents, and AgentsMax is %d", about.producer, n,
+			h.ledger.limits.agents))
+		return
+	}
+	observe(out, factAgent, effects.OK, "")
+}
+
+// verifyAsked judges whether a registration of the rank with a producer is taken or refused as the limits say.
+func (h *host) verifyAsked(e *effects.Send, o *machine.Effects, out *effects.Effects) {
+	limits := protocol.DefaultLimits()
+	var m protocol.PushRegistration
+	if protocol.PushKindOf(e.Body) != protocol.PushKindRegistration || m.Decode(e.Body, &limits) != nil {
+		return
+	}
+	l := &h.ledger
+	if slices.ContainsFunc(l.asks, func(x ask) bool { return x.operation == m.Ext.Operation }) {
+		return // It is repeated.
+	}
+	producer := l.subjectOfConn(e.Conn).producer
+	maybe, certain := l.countAsks()
+	end, ended := replyTo(e.Corr, o)
+	reason := string(end.Reason)
+	switch {
+	case ended && effects.CodeFromWire(end.Code) == effects.TooMany && strings.Contains(reason, "gateway.agents"):
+		if n := l.countAgentsOf(producer); n < l.limits.agents {
+			observe(out, factAgent, effects.Invalid, fmt.Sprintf("a registration with %s is refused with %d agents, and AgentsMax is %d",
+				producer, n, l.limits.agents))
+			return
+		}
+		observe(out, factAgent, effects.OK, "")
+	case ended && effects.CodeFromWire(end.Code) == effects.TooMany && maybe < l.limits.registrations:
+		observe(out, factAsked, effects.Invalid, fmt.Sprintf("a registration with %s is refused while at most %d are open, and "+
+			"RegistrationsMax is %d", producer, maybe, l.limits.registrations))
+		return
+	case !ended && certain >= l.limits.registrations:
+		observe(out, factAsked, effects.Invalid, fmt.Sprintf("a registration with %s is taken while %d are open, and RegistrationsMax is %d",
+			producer, certain, l.limits.registrations))
+		return
+	default:
+		observe(out, factAsked, effects.OK, "")
+	}
+	if !ended {
+		l.asks = append(slices.DeleteFunc(slices.Clone(l.asks), func(x ask) bool { return x.over }),
+			ask{operation: m.Ext.Operation, producer: producer, request: string(m.RequestID)})
+	}
+}
+
+// replyTo returns the end of a registration with which the gateway answers a send of the rank.
+func replyTo(corr effects.Corr, o *machine.Effects) (end protocol.PushEnd, ok bool) {
+	limits := protocol.DefaultLimits()
+	for _, ev := range o.Events {
+		if x, is := ev.(*effects.Replied); is && x.Corr == corr && end.Decode(x.Body, &limits) == nil {
+			return end, true
+		}
+	}
+	return end, false
+}
+
+// recordSent records that a registration was sent to a producer.
+func (l *ledger) recordSent(n *machine.Notification) {
+	if protocol.NotificationKindOf(n.Body) != protocol.NixlRegistration {
+		return
+	}
+	for i := range l.asks {
+		if x := &l.asks[i]; x.operation == n.Tag && !x.over {
+			x.agent, x.to = n.Agent, n.To
+		}
+	}
+}
+
+// recordCompletion records a notification of a producer that it has written everything.
+func (l *ledger) recordCompletion(a machine.Agent, from string, body []byte) {
+	limits := protocol.DefaultLimits()
+	var m protocol.PushCompletion
+	if m.Decode(body, &limits) != nil {
+		return
+	}
+	for i := range l.asks {
+		if x := &l.asks[i]; x.agent == a && x.to == from && x.request == string(m.RequestID) {
+			x.over = true
+		}
+	}
+}
+
+// verifyReplied judges a reply to the rank: the window of a hello. A registration that is answered is over.
+func (h *host) verifyReplied(e *effects.Replied, out *effects.Effects) {
+	limits := protocol.DefaultLimits()
+	var end protocol.PushEnd
+	if end.Decode(e.Body, &limits) == nil && end.Operation != 0 {
+		for i := range h.ledger.asks {
+			if x := &h.ledger.asks[i]; x.operation == end.Operation {
+				x.over = true
+			}
+		}
+		return
+	}
+	var m protocol.HixlInitResponse
+	if m.Decode(e.Body, &limits) == nil && m.HasExt && m.Ext.Code == 0 {
+		h.verifyWindow(&m.Ext, out)
+	}
+}
+
+// verifyWindow judges the window that the gateway states for a rank of a plain engine.
+func (h *host) verifyWindow(x *protocol.HelloExt, out *effects.Effects) {
+	if x.Window != uint32(h.shape.window) {
+		observe(out, factWindow, effects.Invalid, fmt.Sprintf("a hello states a window of %d, want %d", x.Window, h.shape.window))
+		return
+	}
+	observe(out, factWindow, effects.OK, "")
+}
+
+// verifyAnswer judges what a side channel of this node answers: the memory that belongs to the agent, and the hash. The
+// front states memory that nothing depends on, because any process may get its metadata.
+func (h *host) verifyAnswer(a machine.Agent, query, answer []byte, out *effects.Effects) {
+	limits := protocol.DefaultLimits()
+	var q protocol.NixlMetadataRequest
+	if q.Decode(query, &limits) != nil || q.PPRank != 0 || q.TPRank != 0 {
+		return
+	}
+	var hello protocol.NixlHello
+	var m protocol.NixlMetadata
+	if hello.Decode(answer, &limits) != nil || m.Decode(hello.Metadata, &limits) != nil {
+		observe(out, factAnswer, effects.Invalid, fmt.Sprintf("the side channel of agent %d answers %q", a, answer))
+		return
+	}
+	want := h.layout
+	if a == machine.Front {
+		want.base = frontBase
+	}
+	x := want.metadata(string(m.EngineID), h.nameOf(a))
+	if string(hello.Hash) != compatibilityHash || (string(m.EngineID) == hostName) != (a == machine.Front) ||
+		string(x.Append(nil)) != string(m.Append(nil)) {
+		observe(out, factAnswer, effects.Invalid, fmt.Sprintf("the side channel of agent %d answers with the hash %q, engine %q, addresses %x "+
+			"and blocks of %d bytes", a, hello.Hash, m.EngineID, m.BaseAddrs, m.BlockLens))
+		return
+	}
+	observe(out, factAnswer, effects.OK, "")
+}
+
+// verifyQueryReply judges what follows from the answer of a side channel: an engine with other pages is refused by the
+// name of a field that differs, no other engine is, and a silent consumer is queried again TriesMax times in all.
+func (h *host) verifyQueryReply(about *subject, c *completion, o *machine.Effects, out *effects.Effects) {
+	t := h.ledger.attemptOf(about.attempt)
+	if about.producer == "" && t == nil {
+		return
+	}
+	if c.code != effects.OK {
+		if t != nil {
+			h.verifyTries(t, len(o.Queries) > 0, out)
+		}
+		return
+	}
+	ranks, engine := h.shape.ranksOf(about.host), ""
+	if t != nil {
+		ranks, engine = t.ranks, t.engine
+	}
+	wrong := h.shape.differences(c.body, ranks, engine)
+	refused := ""
+	for i := range o.Reports {
+		r := &o.Reports[i]
+		if strings.HasPrefix(r.Text, "a plain engine cannot be registered with") || strings.HasPrefix(r.Text, "an engine cannot be written to") {
+			refused = r.Why.Field
+		}
+	}
+	field := strings.TrimPrefix(strings.TrimPrefix(refused, "producer's "), "consumer's ")
+	field, _, _ = strings.Cut(field, "[")
+	switch {
+	case len(wrong) > 0 && !slices.Contains(wrong, field):
+		observe(out, factFits, effects.Invalid, fmt.Sprintf("%s has another %v, and the gateway names %q", about.host, wrong, refused))
+	case len(wrong) == 0 && refused != "":
+		observe(out, factFits, effects.Invalid, fmt.Sprintf("%s fits, and the gateway refuses it for its %s", about.host, refused))
+	default:
+		observe(out, factFits, effects.OK, "")
+	}
+}
+
+// differences returns the names of the fields of a side channel's answer that do not fit the node. The rank that
+// answered is one of a number of ranks; engine is the name that it must have, or "" for any.
+func (s *shape) differences(body []byte, ranks uint32, engine string) (fields []string) {
+	limits := protocol.DefaultLimits()
+	var hello protocol.NixlHello
+	var m protocol.NixlMetadata
+	if hello.Decode(body, &limits) != nil || m.Decode(hello.Metadata, &limits) != nil {
+		return []string{"metadata"}
+	}
+	if string(hello.Hash) != compatibilityHash {
+		return []string{"compatibility_hash"} // Nothing else has a meaning.
+	}
+	add := func(field string, wrong bool) {
+		if wrong {
+			fields = append(fields, field)
+		}
+	}
+	heads := max(1, s.heads/ranks)
+	add("cell_heads", heads%s.cellHeads != 0)
+	add("kv_cache_layout", string(m.Layout) != cacheLayout)
+	add("block_size", m.BlockSize != blockTokens)
+	add("block_lens", m.BlockLens[0] != pageBytes*uint64(max(1, heads/s.cellHeads)))
+	add("engine_id", engine != "" && string(m.EngineID) != engine)
+	return fields
+}
