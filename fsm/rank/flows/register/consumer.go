@@ -40,7 +40,11 @@ type peerQueue struct {
 	// keepTimer fires when errands are due, or when the reply to an errand message is overdue.
 	keepTimer    kernel.TimerID `snap:"set"`
 	keepInFlight bool           // an errand message is in flight
-	keepUnsent   int            // errands that the present round of heartbeats has not named; 0: no round is due
+	// keepRound is the number of the latest round of heartbeats, and keepUnsent the number of errands that the round has
+	// not named; 0: no round is due.
+	keepRound  uint64
+	keepUnsent int
+	keepDueAt  effects.Time // when the next round of heartbeats begins, unless a further request is expected before
 }
 
 // A reception is a Register. The outcome and the end of a reception are separate events: the reception remains until

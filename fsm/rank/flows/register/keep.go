@@ -33,7 +33,8 @@ type keepEntry struct {
 	command    table.Handle
 	peer       table.Handle
 	sentCount  uint32
-	isInFlight bool // the message in flight contains this errand
+	isInFlight bool   // the message in flight contains this errand
+	namedRound uint64 // the latest round of heartbeats that named this errand, or began before the errand did
 }
 
 type keepTable struct {
@@ -93,11 +94,11 @@ func (c *Consumer) startKeep(e *flow.Env, t effects.Ticket, request, transfer []
 			return
 		}
 		eh, r := x.entries.Add()
-		*r = keepEntry{command: h, peer: peer}
-		w.entries, w.unfinished = append(w.entries, eh), w.unfinished+1
 		l := &c.peerQueues[peer.Slot()]
+		*r = keepEntry{command: h, peer: peer, namedRound: l.keepRound}
+		w.entries, w.unfinished = append(w.entries, eh), w.unfinished+1
 		if x.entries.PushBack(&l.keepEntries, eh); !skip {
-			l.keepUnsent = l.keepEntries.Len() // The producer's lease may have begun long ago.
+			l.beginKeepRound() // The producer's lease may have begun long ago.
 		}
 	}
 	for _, eh := range w.entries {
@@ -105,6 +106,12 @@ func (c *Consumer) startKeep(e *flow.Env, t effects.Ticket, request, transfer []
 			c.sendKeep(e, r.peer)
 		}
 	}
+}
+
+// beginKeepRound begins a round of heartbeats, which names all errands.
+func (l *peerQueue) beginKeepRound() {
+	l.keepRound++
+	l.keepUnsent = l.keepEntries.Len()
 }
 
 // finishExpects ends the Expects of a request for which a Register has arrived.
@@ -152,6 +159,9 @@ func (c *Consumer) finishKeep(e *flow.Env, h table.Handle, code effects.Code, wh
 func (c *Consumer) removeKeepEntry(e *flow.Env, h table.Handle, r *keepEntry) {
 	l := &c.peerQueues[r.peer.Slot()]
 	c.keeps.entries.Unlink(&l.keepEntries, h)
+	if r.namedRound < l.keepRound { // Otherwise the round would name another errand twice.
+		l.keepUnsent--
+	}
 	if l.keepEntries.Len() == 0 && !l.keepInFlight {
 		// Nothing holds the peer any more, so another peer may get its slot: the timer would be taken for that peer's.
 		e.Timers.Stop(&l.keepTimer)
@@ -181,9 +191,12 @@ func (c *Consumer) sendKeep(e *flow.Env, peer table.Handle) {
 	for h := l.keepEntries.Front(); h != 0; h = x.entries.Next(h) {
 		skips = skips || x.commands.Get(x.entries.Get(h).command).isSkip
 	}
+	if l.keepUnsent == 0 && e.Now >= l.keepDueAt {
+		l.beginKeepRound()
+	}
 	if l.keepUnsent == 0 && !skips {
 		if l.keepTimer == 0 {
-			e.Timers.Set(&l.keepTimer, e.Now.Add(c.cfg.interval()), consumerRef(timerKeep, peer))
+			e.Timers.Set(&l.keepTimer, l.keepDueAt, consumerRef(timerKeep, peer))
 		}
 		return
 	}
@@ -208,14 +221,19 @@ func (c *Consumer) sendKeep(e *flow.Env, peer table.Handle) {
 	for n, named := l.keepEntries.Len(), 0; n > 0 && named < int(c.cfg.NamesMax); n-- {
 		next := x.entries.Next(h)
 		r := x.entries.Get(h)
-		if w := x.commands.Get(r.command); w.isSkip || l.keepUnsent > 0 {
+		if w := x.commands.Get(r.command); w.isSkip || r.namedRound < l.keepRound {
 			if w.isSkip {
 				m.Skip = append(m.Skip, w.id)
 			} else {
 				m.Keep = append(m.Keep, w.id)
 			}
 			named++
-			l.keepUnsent = max(0, l.keepUnsent-1)
+			if r.namedRound < l.keepRound {
+				r.namedRound = l.keepRound
+				l.keepUnsent--
+				// A message that only says what is not needed does not postpone the next heartbeat.
+				l.keepDueAt = e.Now.Add(c.cfg.interval())
+			}
 			r.isInFlight = true
 			r.sentCount++
 			x.entries.Unlink(&l.keepEntries, h)
@@ -241,7 +259,6 @@ func (c *Consumer) onKeepTimer(e *flow.Env, peer table.Handle) {
 		e.Links.CloseLane(&e.Env, peer, laneControl, l.keepConn)
 		return
 	}
-	l.keepUnsent = l.keepEntries.Len()
 	c.sendKeep(e, peer)
 }
 
