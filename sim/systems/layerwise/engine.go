@@ -32,13 +32,16 @@ type prefill struct {
 	lastLayerFirst bool
 	resavesAll     bool // each save starts from the first chunk again
 	noReceiver     bool // the request has no receiver
-	finishTimeout  effects.Duration
+	// layerDelay is the time for each layer, in thousandths of BundleTTL; 0: the usual time, which is much shorter
+	layerDelay    int
+	pauseAt       int // index of the command before which the engine is idle for longer than its request is kept; -1 if none
+	finishTimeout effects.Duration
 }
 
 // drawPrefill draws the script of a job.
 func drawPrefill(w *pd.Cluster, j *pd.Job) (x prefill) {
 	at := func(n uint64) draw.Value { return draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 40+n) }
-	x = prefill{job: j, preemptAt: -1, dropAt: -1}
+	x = prefill{job: j, preemptAt: -1, dropAt: -1, pauseAt: -1}
 	if draw.IsFixed(w.Seed) || j.IsProbe() { // Nothing is drawn: the script is as simple as possible.
 		x.totalTokens = (len(chunkKeys(j))-1)*chunkTokens + int(j.TokensOf(len(j.Keys)-1))
 		if x.stepEnds = []int{x.totalTokens}; j.Flags[preemptedFlag] {
@@ -69,6 +72,13 @@ func drawPrefill(w *pd.Cluster, j *pd.Job) (x prefill) {
 	}
 	if at(24).ChancePermille(100) && !j.Flags[slowFlag] {
 		x.finishTimeout = at(25).Duration(effects.Millisecond, 100*effects.Millisecond)
+	}
+	if pace := at(28); !j.Flags[slowFlag] {
+		if pace.ChancePermille(60) {
+			x.layerDelay = at(29).Between(200, 900)
+		} else if pace.Rehash().ChancePermille(80) {
+			x.pauseAt = at(30).Between(0, len(x.stepEnds)*pagesPerChunk(j))
+		}
 	}
 	switch {
 	case j.Flags[preemptedFlag]:
@@ -173,9 +183,21 @@ func scheduleNext(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 		delay = 0
 	case j.Flags[slowFlag]:
 		delay = 6 * pd.InfoOf(n).Cfg.BundleTTL / 10
+	default:
+		cfg := &pd.InfoOf(n).Cfg
+		switch x := drawPrefill(w, j); {
+		case x.layerDelay > 0:
+			delay = min(cfg.BundleTTL*effects.Duration(x.layerDelay)/1000, slowJobMax/effects.Duration(len(x.stepEnds)*pagesPerChunk(j)))
+		case x.pauseAt == at:
+			// The receiver gives up the chunks that are incomplete, and a sender with a short RunTTL the request.
+			delay = min(max(cfg.BundleTTL, min(cfg.RunTTL, effects.Second))*3/2, slowJobMax)
+		}
 	}
 	pd.ContinueLater(w, n, j, at, delay)
 }
+
+// slowJobMax is the longest time that a slow engine computes for a job, so that the job ends before the run does.
+const slowJobMax = 5 * effects.Second
 
 // continueJob gives the command at a position of a job's script: a save for each layer of each step, and then the
 // finish.
@@ -282,6 +304,8 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 	case want == wantSave && e.Code == effects.TooMany && countCommands(w, n, j, wantSave) < 100:
 		giveCommand(w, n, j, from, repeatCommand(c), 10*effects.Millisecond)
 	case want == wantSave && (e.Code == effects.TooMany || e.Code == effects.NotFound):
+		giveCommand(w, n, j, from, pd.Command{Kind: wantStop, Body: &ops.Drop{Request: j.Name}}, 0)
+	case want == wantSave && e.Code == effects.TooLarge && e.Why != nil && e.Why.Field == "First": // The request has too many chunks.
 		giveCommand(w, n, j, from, pd.Command{Kind: wantStop, Body: &ops.Drop{Request: j.Name}}, 0)
 	case want == wantSave && e.Code != effects.OK: // The push has failed; the outcome of the finish says why.
 		x := drawPrefill(w, j)

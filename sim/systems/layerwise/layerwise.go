@@ -33,7 +33,13 @@ var Flow = pd.Flow{
 		c.MergeBytes = []uint64{1, 64, 128, 1 << 20}[at(drawMergeBytes).Below(4)]
 		c.BatchesMax, c.RunsMax = uint32(at(drawBatchesMax).Between(1, 4)), p.Bounds.Requests
 		c.SavesMax, c.ChunksMax = uint32(at(drawSavesMax).Between(16, 128)), uint32(at(drawChunksMax).Between(chunksMax, 64))
+		if at(drawTightLimits).ChancePermille(250) && !p.Topology.Flags["agent"] {
+			c.ChunksMax, c.SavesMax = uint32(at(drawTightChunks).Between(1, chunksMax)), uint32(at(drawTightSaves).Between(2, 10))*c.Layers
+		}
 		c.BundlesMax = uint32(at(drawBundlesMax).Between(8, 64))
+		if few := at(drawFewBundles); few.ChancePermille(200) {
+			c.BundlesMax = uint32(few.Rehash().Between(1, 8))
+		}
 		c.BundleTTL = c.Lease + effects.Duration(at(drawBundleTTL).Below(uint64(c.Lease)))
 		c.BundleMaxTTL = c.BundleTTL * effects.Duration(at(drawBundleMaxTTL).Between(1, 4))
 		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Flags[slowFlag] }) {
@@ -70,7 +76,7 @@ var Flow = pd.Flow{
 		{Kind: wantStop, HandleOutcome: handleOutcome},
 		{Kind: wantFinish, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
 	},
-	Oracles: []oracle.Oracle{outcomesOracle, transferOracle, wholeOracle, proxyOracle, idleOracle},
+	Oracles: []oracle.Oracle{outcomesOracle, transferOracle, wholeOracle, proxyOracle, idleOracle, limitsOracle},
 }
 
 // The numbers of the draws of ConfigureRanks. Number 0 is layerCount's, and 30 layersPerPage's.
@@ -85,6 +91,10 @@ const (
 	drawRunTTL
 	drawFewRuns
 	drawChunksMax
+	drawTightLimits
+	drawTightChunks
+	drawTightSaves
+	drawFewBundles
 )
 
 // layerwiseFlag is the flag of the plan for layerwise pushes. In a topology it allows prefill nodes to push each layer as

@@ -46,6 +46,11 @@ var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer 
 					n.AsSubject(), c.Kind, oracle.Request(w.Jobs[c.Job].Name), e.Code)
 			}
 		}
+		if j := &w.Jobs[c.Job]; e.Code == effects.Unsupported && !w.Setup.Mismatch && !pd.IsUnreliable(w) &&
+			w.Nodes[j.Receiver].Up && pd.InfoOf(w.Nodes[j.Receiver]).Cfg.Layers > 0 {
+			call.FailCheck(checkCode, "node %d ends %s of request %q as %s, and the receiver accepts layers, or whole chunks of them",
+				n.AsSubject(), c.Kind, oracle.Request(j.Name), e.Code)
+		}
 		if j := &w.Jobs[c.Job]; j.SenderPagesPerChunk > 0 && (e.Code == effects.Mismatch || e.Code == effects.Unsupported) {
 			if w.Setup.Mismatch || pd.IsUnreliable(w) {
 				call.CountVoid(checkFits)

@@ -42,6 +42,13 @@ var Flow = pd.Flow{
 		g := s.geometryOf(n.ID)
 		c.Geometry, c.Pages, c.Role, c.Bearer = g, uint32(g.CountPages()), rank.RoleBoth, false
 		c.EngineID = s.engineName(n.ID)
+		at := draw.Hash(p.Seed, draw.Plan, 17, uint64(n.ID))
+		if !draw.IsFixed(p.Seed) && at.ChancePermille(250) { // The limits of the nodes differ.
+			c.RegisterWindow = max(1, c.RegisterWindow/2)
+		}
+		if !s.isConsumer(n.ID) && !draw.IsFixed(p.Seed) && at.Rehash().ChancePermille(250) {
+			c.RegisterTimeout = c.PutTimeout / 2 // Registrations wait for a shorter time than the consumer says.
+		}
 	},
 	ListenChannels: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },
 	SenderMessages: senderMessages,
@@ -52,7 +59,7 @@ var Flow = pd.Flow{
 		{Kind: wantFinished, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
 		{Kind: wantAborted}, {Kind: wantExpect}, {Kind: wantNotNeeded},
 	},
-	Oracles: []oracle.Oracle{codesOracle, abortOracle},
+	Oracles: []oracle.Oracle{codesOracle, abortOracle, limitsOracle},
 }
 
 // flowWord is the word of the plan for registered blocks. All jobs of the world are then requests of the two engines.

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Registrations use one lane of a peer, as many at a time as both ends permit. Withdrawals and errand messages use
+// Registrations use one lane of a peer, as many at a time as RegisterWindow permits. Withdrawals and errand messages use
 // another lane, so that they do not wait behind registrations that wait for a prefill.
 const (
 	laneRegistrations = link.LaneAlloc

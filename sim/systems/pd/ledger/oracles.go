@@ -59,6 +59,7 @@ type Oracles struct {
 	stuckBatches   stuckOracle
 	plainCounts    plainCountOracle
 	claims         claimOracle
+	bundles        bundleOracle
 	lapses         lapseOracle
 	promises       promiseOracle
 	queue          queueOracle
@@ -124,6 +125,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *claimOracle { return &o.claims })
 	addOracle(l, func(o *Oracles) *lapseOracle { return &o.lapses })
 	addOracle(l, func(o *Oracles) *promiseOracle { return &o.promises })
+	addOracle(l, func(o *Oracles) *bundleOracle { return &o.bundles })
 	addOracle(l, func(o *Oracles) *queueOracle { return &o.queue })
 	addOracle(l, func(o *Oracles) *getWaitOracle { return &o.getWaits })
 	addOracle(l, func(o *Oracles) *requestEndOracle { return &o.requestEnds })

@@ -218,6 +218,7 @@ func (or *promiseOracle) recordLanded(n *world.Node, id effects.GrantID, pages [
 				or.recordPromise(n, chunk, state.grantRequests[id], false) // The promise may also be made anew.
 			}
 		}
+		or.oracles().bundles.recordLanded(n, id, pages, certain)
 		return
 	}
 	if g == nil || n.Draining {

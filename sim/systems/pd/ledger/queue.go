@@ -260,6 +260,11 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	or.oracles().peerRows.verifyReply(n, &w)
 	or.oracles().plainCounts.verifyRefused(n, &w)
 	or.oracles().promises.recordReply(n, &w, grant, len(stored) > 0)
+	if grant != 0 && w.layers {
+		if or.oracles().bundles.recordGrant(n, &w, grant); or.w.Failure != nil {
+			return
+		}
+	}
 	if len(stored) > 0 {
 		or.verifyCarriedOnce(n, &w)
 		or.oracles().pageShares.recordTaken(n, stored, w.peer)

@@ -138,7 +138,7 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 			return
 		}
 		if or.peerPagesMax(n, s, o)+o.pageCount > pageShare(n) || mayExceedGrants(n, s) || s.Entries+o.keyCount > s.PagesTotal ||
-			o.layers && 2*(s.Bundles+o.keyCount) > int(pd.InfoOf(n).Cfg.BundlesMax) {
+			o.layers && or.oracles().bundles.mayExceed(n, s, o) {
 			or.countVoid(checkNeedlessWait)
 			return
 		}
