@@ -96,7 +96,8 @@ type hostSession struct {
 	engine   int
 	detached bool // the engine has detached
 	left     bool // the engine has detached, or the machine was notified that its process has ended
-	// unacknowledged holds the numbers of accepted calls that the engine has not said to be done.
+	// unacknowledged holds the numbers of accepted calls that the engine has not said to be done. It is nil once the session
+	// ends.
 	unacknowledged map[uint64]bool
 }
 
@@ -298,7 +299,10 @@ func (h *host) handleCall(s *stream, body []byte) {
 		return
 	}
 	x.accepted = true
-	if known != nil && isNew && !known.detached {
+	if known != nil && isNew && x.op == protocol.CallDetach {
+		known.unacknowledged = nil // The machine ends the calls of the session, also if the message was false.
+	}
+	if known != nil && isNew && known.unacknowledged != nil {
 		known.unacknowledged[m.ID] = true
 		h.checkWindow(known)
 	}
