@@ -93,8 +93,14 @@ func TestFailingChecksCount(t *testing.T) {
 			t.Errorf("%s can fail, and nobody counts that it judged", check)
 		}
 	}
-	if len(fails) != len(oracle.Checks()) {
-		t.Errorf("%d checks can fail, there are %d", len(fails), len(oracle.Checks()))
+	ofOracles := 0 // The oracles of systems fail by their own names, such as "directory: holders".
+	for _, c := range oracle.Checks() {
+		if strings.HasSuffix(c.Property(), ":") {
+			ofOracles++
+		}
+	}
+	if len(fails)+ofOracles != len(oracle.Checks()) {
+		t.Errorf("%d checks can fail, and %d oracles of systems; there are %d checks", len(fails), ofOracles, len(oracle.Checks()))
 	}
 }
 

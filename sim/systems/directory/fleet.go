@@ -89,10 +89,12 @@ func drawFleet(d custom.Draws, p *plan.Plan) {
 // lookupInterval is the interval of these lookups.
 const lookupInterval = 200 * time.Millisecond
 
+var checkFleetConverged = oracle.NewCheck("fleet:", "fleet converges")
+
 // fleetConvergenceOracle checks that all directories of a fleet know the truth some time after the last fault.
 var fleetConvergenceOracle = oracle.New("fleet converges",
 	"some time after the last fault, every directory of a fleet knows the chunks of every worker, whichever directory the worker reports to, "+
-		"and no chunk of a worker that has left", checkLookups(checkConvergence(fleetWorkers, fleetConvergeTime)))
+		"and no chunk of a worker that has left", checkLookups(checkConvergence(checkFleetConverged, fleetWorkers, fleetConvergeTime)))
 
 // WrongAnswers returns an oracle that reports no violations. For each wrong reply of a directory of a fleet, the
 // function is called with the time since the last fault, or since the last change at a worker if that was later.

@@ -11,11 +11,19 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
+// The checks of the oracles that are named in sim/obligations.yaml. They have the names of the system and of the oracle.
+var (
+	checkHolders   = oracle.NewCheck("directory:", "holders")
+	checkReports   = oracle.NewCheck("directory:", "reports")
+	checkConverged = oracle.NewCheck("directory:", "converges")
+)
+
 // holdersOracle checks that a directory only names workers that it was told of.
 var holdersOracle = oracle.New("holders",
 	"a directory names only workers of the requester's rank that have registered, have not been silent "+
 		"for too long and can be reached, each instance once, in order of their chunks, and never the requester",
 	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
+		c.CountJudged(checkHolders)
 		seen, most := map[string]bool{}, len(q.hashes)
 		if n, limit := len(m.Holders), min(x.limits.PeersPerLookup, x.limits.HoldersPerChunk); n > limit {
 			c.Fail("the reply names %d instances, and the limit is %d", n, limit)
@@ -45,6 +53,7 @@ var reportsOracle = oracle.New("reports",
 	"a directory states only chunks that the worker has reported since it registered, and "+
 		"all of them if no report is missing, before, during and after a full sync",
 	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
+		c.CountJudged(checkReports)
 		says, fewest := hitsOf(m), 0
 		if n := len(m.Holders); n > 0 && n == x.limits.PeersPerLookup {
 			fewest = int(m.Holders[n-1].HitChunks) // Other instances with as many chunks may be left out.
@@ -70,15 +79,17 @@ var reportsOracle = oracle.New("reports",
 var convergenceOracle = oracle.New("converges",
 	"some time after the last fault, a directory knows the chunks of every worker, and "+
 		"no chunk of a worker that has left",
-	checkLookups(checkConvergence(workers, convergeTime)))
+	checkLookups(checkConvergence(checkConverged, workers, convergeTime)))
 
 // checkConvergence returns a check that a directory knows the chunks of the given workers once the given time has
 // passed since the last fault and the last change.
-func checkConvergence(workers []workerNode, converge time.Duration) lookupCheck {
+func checkConvergence(check oracle.Check, workers []workerNode, converge time.Duration) lookupCheck {
 	return func(b *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
 		if b.faultsEndAt == 0 || c.Now().Sub(max(b.faultsEndAt, b.lastChangeAt)) < effects.Duration(converge) {
+			c.CountVoid(check)
 			return
 		}
+		c.CountJudged(check)
 		if wrong := findDifference(workers, &x.limits, b, q, m); wrong != "" {
 			c.Fail("%s replies that %s", c.NodeName(), wrong)
 		}

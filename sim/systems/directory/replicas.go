@@ -183,11 +183,17 @@ func isLogMessage(b []byte) bool {
 	return new(sharedlog.Request).Decode(b) == nil || new(sharedlog.Reply).Decode(b) == nil
 }
 
+var (
+	checkReplicasConverged = oracle.NewCheck("replicas:", "replicas converge")
+	checkWantRate          = oracle.NewCheck("replicas:", "sync requests")
+	checkHistory           = oracle.NewCheck("replicas:", "history")
+)
+
 // replicaConvergenceOracle checks that every directory knows what any directory was told.
 var replicaConvergenceOracle = oracle.New("replicas converge",
 	"some time after the last fault, every directory that shares the log knows the chunks of every worker, "+
 		"whichever directory the worker reports to, and no chunk of a worker that has left",
-	checkLookups(checkConvergence(workers, replicaConvergeTime)))
+	checkLookups(checkConvergence(checkReplicasConverged, workers, replicaConvergeTime)))
 
 // wantRateOracle limits the requests for syncs: a directory that is behind in the log must not add to the log's load.
 var wantRateOracle = oracle.New("sync requests",
@@ -222,6 +228,7 @@ func (b *wantTimes) recordWant(c *oracle.Call, id workerID) {
 	if b.times[c.NodeName()] == nil {
 		b.times[c.NodeName()] = map[workerID][]effects.Time{}
 	}
+	c.CountJudged(checkWantRate)
 	now := c.LocalTime()
 	all := slices.DeleteFunc(b.times[c.NodeName()][id], func(t effects.Time) bool { return now.Sub(t) >= 2*wantMax })
 	if all = append(all, now); len(all) > wantLimit {
@@ -303,6 +310,7 @@ func (b *history) checkReply(c *oracle.Call, e *effects.Reply) {
 		return
 	}
 	delete(b.requests[c.NodeName()], e.Request)
+	c.CountJudged(checkHistory)
 	for i := range m.Holders {
 		h := &m.Holders[i]
 		id := workerID{instance: string(h.InstanceID), rank: q.sender.rank}

@@ -9,6 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
+var checkSilenced = oracle.NewCheck("directory:", "silence")
+
 // silenceOracle checks that a directory does not take its own pause for the silence of a worker: while the process of
 // the directory is stopped, no message reaches the directory.
 var silenceOracle = oracle.New("silence",
@@ -23,7 +25,12 @@ var silenceOracle = oracle.New("silence",
 			is := workerID{instance: string(e.Why.Name), rank: e.Count}
 			// The directory's clock may drift from the clock by which its process was frozen.
 			at, spoke := x.contacts[is].beforeStep(&x.clock)
-			if lived := x.clock.maxAwake - at; spoke && lived < x.limits.Silence*8/10 {
+			if !spoke {
+				c.CountVoid(checkSilenced)
+				return
+			}
+			c.CountJudged(checkSilenced)
+			if lived := x.clock.maxAwake - at; lived < x.limits.Silence*8/10 {
 				c.Fail("%s drops %s as silent, and was awake for only %v since the worker's last message", c.NodeName(), is.instance,
 					time.Duration(lived))
 			}

@@ -115,9 +115,14 @@ func observe(out *effects.Effects, f effects.Fact, code effects.Code, text strin
 
 // judge returns an oracle that fails when one of the facts reports a breach.
 func judge(name, promise string, facts ...effects.Fact) oracle.Oracle {
+	check := oracle.NewCheck("gateway:", name)
 	return oracle.New(name, promise, func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Observe) {
-			if slices.Contains(facts, e.Fact) && e.Code != effects.OK && e.Why != nil {
+			if !slices.Contains(facts, e.Fact) {
+				return
+			}
+			c.CountJudged(check)
+			if e.Code != effects.OK && e.Why != nil {
 				c.Fail("%s", e.Why.Field)
 			}
 		})

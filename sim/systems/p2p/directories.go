@@ -139,6 +139,8 @@ func isLegible(b []byte) bool {
 	return m != nil && m.Decode(b, nil) == nil
 }
 
+var checkConverged = oracle.NewCheck("sought:", "converges")
+
 // convergenceOracle checks that the hints of the directories become equal to the contents of the stores.
 var convergenceOracle = oracle.New("converges", "some time after the last fault, a directory knows the chunks of every node, no "+
 	"chunk more and none less", func(l *oracle.Subscriptions[struct{}]) {
@@ -155,6 +157,7 @@ var convergenceOracle = oracle.New("converges", "some time after the last fault,
 				if !ok {
 					continue
 				}
+				call.CountJudged(checkConverged)
 				_, has := pd.ReadyAt(n, key)
 				if says := slices.Contains(known.InstancesWith(0, hash.Bits, nil), world.NodeName(n.ID)); says != has {
 					call.Fail("%s says that node %d has key %d: %t, and the truth is %t", directoryNames[i], n.AsSubject(), oracle.Key(id), says,

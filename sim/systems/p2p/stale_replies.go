@@ -48,6 +48,8 @@ type search struct {
 	refuted     bool // a peer has reported that a chunk is missing
 }
 
+var checkStaleReply = oracle.NewCheck("sought:", "stale replies")
+
 // staleReplyOracle checks that a rank does not use a cached reply again that a peer has shown to be wrong.
 var staleReplyOracle = oracle.New("stale replies", "a reply of a directory that a peer has shown to be wrong is not used again: a "+
 	"directory is asked again", func(l *oracle.Subscriptions[directoryReplies]) {
@@ -132,7 +134,12 @@ func (h *directoryReplies) recordReply(node int32, e *effects.Replied) {
 
 // checkNotStale checks that a command does not rely on a reply that was known to be wrong when the command was given.
 func (h *directoryReplies) checkNotStale(call *oracle.Call, s *search) {
-	if a := h.findReply(s.node, s.hash); a != nil && a.wrongSince != 0 && a.wrongSince < s.givenAt {
+	a := h.findReply(s.node, s.hash)
+	if a == nil {
+		return
+	}
+	call.CountJudged(checkStaleReply)
+	if a.wrongSince != 0 && a.wrongSince < s.givenAt {
 		call.Fail("node %d uses a cached reply for ticket %d, and learned %d ns before the command that the reply is wrong",
 			oracle.Node(s.node), oracle.Ticket(s.ticket), s.givenAt-a.wrongSince)
 	}

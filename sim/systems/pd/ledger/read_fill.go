@@ -28,7 +28,9 @@ var (
 type readFillOracle struct{ oracleBase }
 
 func (*readFillOracle) subscribe(l *oracle.Subscriptions[readFillOracle]) {
-	oracle.On(l, func(o *readFillOracle, _ *oracle.Call, e world.TransferDone) { o.recordReadEnd(e.Transfer, e.Code, e.Ended) })
+	oracle.On(l, func(o *readFillOracle, _ *oracle.Call, e world.TransferDone) {
+		o.recordReadEnd(e.Transfer, e.Code, e.Ended)
+	})
 	oracle.On(l, func(o *readFillOracle, _ *oracle.Call, e world.PageLoaded) { o.verifyLoad(e.Transfer, e.Pair) })
 	oracle.On(l, func(o *readFillOracle, _ *oracle.Call, e world.PageRead) { o.verifyPassed(e.Transfer, e.Pair) })
 }
