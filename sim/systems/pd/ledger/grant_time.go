@@ -107,13 +107,13 @@ func (or *grantTimeOracle) verifyWait(n *world.Node, w *pendingRequest) {
 		effects.CodeFromWire(reply.Ext.Code) != effects.NoMemory {
 		return
 	}
-	if w.layers { // The pages that were promised to the chunks may be gone, so that waiting is in vain.
-		or.countVoid(checkWaitEarly)
-		return
-	}
 	limit := pd.InfoOf(n).Cfg.AllocTimeout
 	if m.Ext.PatienceNS > 0 && m.Ext.PatienceNS < uint64(limit) {
 		limit = effects.Duration(m.Ext.PatienceNS)
+	}
+	if or.w.ReadClock(n) == w.arrivedAt {
+		or.countVoid(checkWaitEarly) // The request was refused on arrival, after a step that had no time for it.
+		return
 	}
 	or.countJudged(checkWaitEarly)
 	if early := limit - or.w.ReadClock(n).Sub(w.arrivedAt); early > 0 {

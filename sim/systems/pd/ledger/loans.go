@@ -208,7 +208,11 @@ func (or *loanOracle) verifyReply(n *world.Node, request uint64, body []byte) {
 	if a.request != request {
 		return
 	}
-	code, grant, hits, isCut, lease := effects.OK, effects.GrantID(0), 0, false, effects.Duration(0)
+	var code effects.Code
+	var grant effects.GrantID
+	var hits int
+	var isCut bool
+	var lease effects.Duration
 	if a.isRecall {
 		m := &or.queryReply
 		if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
