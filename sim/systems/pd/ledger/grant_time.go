@@ -111,8 +111,10 @@ func (or *grantTimeOracle) verifyWait(n *world.Node, w *pendingRequest) {
 	if m.Ext.PatienceNS > 0 && m.Ext.PatienceNS < uint64(limit) {
 		limit = effects.Duration(m.Ext.PatienceNS)
 	}
-	if or.w.ReadClock(n) == w.arrivedAt {
-		or.countVoid(checkWaitEarly) // The request was refused on arrival, after a step that had no time for it.
+	// The request may be refused on arrival, after a step that had no time for it. The pages that were promised to the
+	// chunks of layers may be gone, so that waiting is in vain.
+	if or.w.ReadClock(n) == w.arrivedAt || w.layers {
+		or.countVoid(checkWaitEarly)
 		return
 	}
 	or.countJudged(checkWaitEarly)
