@@ -75,7 +75,7 @@ func (f *Requester) sendRequest(e *flow.Env, h table.Handle, r *getRow) {
 	remote := e.Links.IncarnationOf(r.peer)
 	_, r.peerID = remote.Link()
 	if conn, peer := r.conn, r.peer; r.mode == Push && !f.grantPages(e, h, r) {
-		e.Links.ReleaseLane(&e.Env, peer, link.LaneAlloc, conn)
+		e.Links.ReturnLane(peer, link.LaneAlloc, conn)
 		return
 	}
 	r.selfID, r.phase, r.sentAt = remote.SelfID(), getRequesting, e.Now

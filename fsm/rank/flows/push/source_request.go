@@ -19,7 +19,7 @@ import (
 func (f *Source) sendAllocRequest(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
 	if why, fits := p.fitToPeer(e); !fits {
-		e.Links.ReleaseLane(&e.Env, p.Peer, link.LaneAlloc, conn)
+		e.Links.ReturnLane(p.Peer, link.LaneAlloc, conn)
 		p.SetReason(effects.Unsupported, why)
 		p.deliverOutcome(e, effects.Unsupported)
 		f.removePut(e, h, p)

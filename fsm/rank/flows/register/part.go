@@ -87,7 +87,7 @@ func (c *Consumer) sendRegistration(e *flow.Env, h table.Handle, p *part, conn e
 	_, currentID := remote.Link()
 	if p.attempt > 0 && currentID != p.peerID {
 		e.Out.Mark(Marks.OtherLife)
-		e.Links.ReleaseLane(&e.Env, p.peer, laneRegistrations, conn)
+		e.Links.ReturnLane(p.peer, laneRegistrations, conn)
 		c.failReception(e, p.reception, effects.PeerLost, effects.Why{Field: "incarnation", Theirs: "different from that of the request",
 			Remedy: "dispatch the request anew: a restarted producer has no block of it"})
 		return
@@ -95,7 +95,7 @@ func (c *Consumer) sendRegistration(e *flow.Env, h table.Handle, p *part, conn e
 	if p.attempt == 0 {
 		p.peerID, p.selfID = currentID, remote.SelfID()
 		if code, why := c.grantPages(e, h, p, r); code != effects.OK {
-			e.Links.ReleaseLane(&e.Env, p.peer, laneRegistrations, conn)
+			e.Links.ReturnLane(p.peer, laneRegistrations, conn)
 			c.failMisfit(e, p.reception, code, why)
 			return
 		}

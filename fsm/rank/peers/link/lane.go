@@ -85,6 +85,17 @@ func (l *Links) ReleaseLane(v *env.Env, h table.Handle, laneID Lane, conn effect
 	l.out.changed.addPeer(h, p)
 }
 
+// ReturnLane takes back AcquireLane, because no request is sent after all. Unlike a reply, this says nothing about the
+// peer, so the other requests on the lane wait no longer for it.
+func (l *Links) ReturnLane(h table.Handle, laneID Lane, conn effects.Conn) {
+	p := l.out.peers.Get(h)
+	if p == nil || p.lanes[laneID].id != conn {
+		return
+	}
+	p.lanes[laneID].inFlight--
+	l.out.changed.addPeer(h, p)
+}
+
 // CloseLane closes the lane if conn is still its connection, because a request on the lane failed. No late reply can
 // arrive afterwards (rule M6). All requests in flight on the lane end as Unanswered.
 func (l *Links) CloseLane(v *env.Env, h table.Handle, laneID Lane, conn effects.Conn) {

@@ -91,3 +91,23 @@ func TestWindowIsOfOneIncarnation(t *testing.T) {
 		}
 	}
 }
+
+// Example: a silent peer holds one request, and a second put takes a place on the lane and gives the place back, because
+// the peer cannot take the put. The first request must not wait longer for that.
+func TestReturnedPlaceIsNoReply(t *testing.T) {
+	r := newRig(t)
+	r.links.cfg.Window, r.peer.cfg.Window = 2, 2
+	h := r.shakeHands(5)
+	r.acquireLane(h, LaneAlloc)
+	_, conn := r.completeOpen(effects.OK)
+	if r.acquireLane(h, LaneAlloc) != conn || r.acquireLane(h, LaneAlloc) != conn {
+		t.Fatal("the lane has no two places")
+	}
+	r.links.ReturnLane(h, LaneAlloc, conn)
+	if at := r.links.Lane(h, LaneAlloc).LastReply(conn); at != 0 {
+		t.Errorf("a place that was given back counts as a reply at %d", at)
+	}
+	if r.acquireLane(h, LaneAlloc) != conn || r.acquireLane(h, LaneAlloc) != 0 {
+		t.Error("a place that was given back is not free, or is free twice")
+	}
+}
