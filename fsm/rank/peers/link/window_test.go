@@ -100,8 +100,10 @@ func TestReturnedPlaceIsNoReply(t *testing.T) {
 	h := r.shakeHands(5)
 	r.acquireLane(h, LaneAlloc)
 	_, conn := r.completeOpen(effects.OK)
-	if r.acquireLane(h, LaneAlloc) != conn || r.acquireLane(h, LaneAlloc) != conn {
-		t.Fatal("the lane has no two places")
+	for range 2 {
+		if r.acquireLane(h, LaneAlloc) != conn {
+			t.Fatal("the lane has no two places")
+		}
 	}
 	r.links.ReturnLane(h, LaneAlloc, conn)
 	if at := r.links.Lane(h, LaneAlloc).LastReply(conn); at != 0 {
