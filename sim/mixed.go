@@ -12,7 +12,7 @@ const MixedProfile = "all"
 
 // tinyPerFour is the number of seeds, out of four, that use the profile of the smallest worlds. Seeds of the remaining
 // profiles take five times as long.
-const tinyPerFour = 3
+const tinyPerFour = 2
 
 // expensiveProfiles are the profiles whose seeds take five to twenty times as long as those of other profiles. If each
 // had as many seeds as another, they would take more than half of a campaign's time.

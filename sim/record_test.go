@@ -250,7 +250,7 @@ func TestSentencesNameTheirSubjects(t *testing.T) {
 		"connection": "Conn", "key": "Key", "keys": "Key", "request": "Request Message",
 	}
 	verb := regexp.MustCompile(`(?:([a-z-]+) \(?"?)?%[-+# 0]*[0-9]*[a-z]`)
-	without := regexp.MustCompile(`the world never becomes idle|the run takes more than|the proxy is notified|^%v|^%s `)
+	without := regexp.MustCompile(`the world never becomes idle|the run takes more than|the proxy is notified|^%v|^%s`)
 	for _, f := range failCalls(t) {
 		subjects := 0
 		for i, m := range verb.FindAllStringSubmatch(f.format, -1) {

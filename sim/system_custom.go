@@ -31,6 +31,9 @@ func (w *trial) SetRole(n *world.Node) {
 // Plan returns the plan of the run, from which the oracles of systems learn the settings of their machines.
 func (w *trial) Plan() *plan.Plan { return w.SourcePlan }
 
+// MachineOf returns the machine of a node, of which the oracles of systems read the counts of its tables.
+func (w *trial) MachineOf(n oracle.Node) any { return w.Nodes[n].Machine }
+
 // StartEngines queues the workload of the engines.
 func (w *trial) StartEngines() {
 	if w.nodes.rankCount > 0 {

@@ -163,8 +163,8 @@ const obligationsHead = `# Settings and their judges
 For each setting of the machines: the checks of the simulator that depend on its value, the side on which they notice a
 machine that ignores it, and how often each check judged in a campaign, by profile. What no check looks at is said as
 missing; where no check is possible or sensible, the reason. A check panic is the bound of a table, which ends the run in
-any step. ` + "`make obligations`" + ` writes this page from ` + "`sim/obligations.yaml`" + ` and a campaign; [simulator.md](simulator.md#what-it-checks)
-says what keeps the table true.
+any step. ` + "`make obligations`" + ` writes this page from ` + "`sim/obligations.yaml`" + ` and a campaign;
+[simulator.md](simulator.md#what-it-checks) says what keeps the table true.
 
 `
 
@@ -172,7 +172,8 @@ says what keeps the table true.
 func printObligationsMarkdown(w io.Writer, report *campaignReport, rows []obligationRow) error {
 	var b strings.Builder
 	b.WriteString(obligationsHead)
-	fmt.Fprintf(&b, "The campaign: profile %s, %d seeds, %d steps, in %.0f s with %d workers.\n", report.Profile, report.Seeds, report.Steps,
+	fmt.Fprintf(&b, "The campaign: profile %s, %d seeds, %d steps, in %.0f s with %d workers.\n", report.Profile, report.Seeds,
+		report.Steps,
 		report.Seconds, report.Workers)
 	lastFolder := ""
 	for i := range rows {

@@ -110,7 +110,8 @@ func (g *Grant) finishRevoke(w *World, n *Node) {
 		}
 	}
 	g.Revoked = true
-	n.queueInOrder(w, &n.poolQueue, n.nextDraw(w, draw.Revoke).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindRevoked, A: uint64(g.ID)})
+	n.queueInOrder(w, &n.poolQueue, n.nextDraw(w, draw.Revoke).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindRevoked,
+		A: uint64(g.ID)})
 }
 
 // unmapGrant destroys the mapping behind a grant of a leased plane, which completes the revocation.

@@ -7,7 +7,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/directory/registrar"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A client is what an oracle knows about the registrar and the lookups of a worker: the settings, the connections to
@@ -143,7 +142,7 @@ func (b *clientLedger) clientOf(c *oracle.Call) *client {
 }
 
 func newClient(c *oracle.Call) *client {
-	p := c.SystemRun().(interface{ Plan() *plan.Plan }).Plan()
+	p := planOf(c)
 	i := slices.IndexFunc(allWorkers, func(w workerNode) bool { return w.node == c.NodeName() })
 	if i < 0 || p.System == systemName && c.NodeName() == vanillaName {
 		return &client{}

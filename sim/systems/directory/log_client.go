@@ -9,7 +9,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/directory/replica"
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
 var (
@@ -473,9 +472,7 @@ func (x *logClient) judgeOverdue(c *oracle.Call) {
 // judgeWaiting judges the bytes that wait to be appended.
 func (x *logClient) judgeWaiting(c *oracle.Call, sealedAny bool) {
 	x.waiting = -len(x.sealed)
-	pd.ClusterOf(c).Nodes[c.Node()].Machine.(interface {
-		VisitKeptTables(visit func(name string, n, most int))
-	}).VisitKeptTables(func(name string, n, _ int) {
+	tablesOf(c).VisitKeptTables(func(name string, n, _ int) {
 		if name == "bytes to append" {
 			x.waiting += n
 		}

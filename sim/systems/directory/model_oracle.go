@@ -7,7 +7,6 @@ import (
 	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
 var (
@@ -118,10 +117,7 @@ func (x *judgedDirectory) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 // judgeTables reads how many holders and chunks the directory has, and judges the chunks.
 func (x *judgedDirectory) judgeTables(c *oracle.Call) {
 	m, retired := &x.model, 0
-	t := pd.ClusterOf(c).Nodes[c.Node()].Machine.(interface {
-		VisitTables(visit func(name string, n, most int))
-		VisitKeptTables(visit func(name string, n, most int))
-	})
+	t := tablesOf(c)
 	visit := func(name string, n, _ int) {
 		switch name {
 		case "holders":

@@ -10,7 +10,6 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/custom"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
 // A plan changes a limit or a time of its directories by an item with the name of the setting. Plans that are older than
@@ -146,4 +145,15 @@ func applySettings(p *plan.Plan, settings map[string]setting, c *serve.Config) {
 }
 
 // planOf returns the plan of the run that an oracle judges.
-func planOf(c *oracle.Call) *plan.Plan { return pd.ClusterOf(c).SourcePlan }
+func planOf(c *oracle.Call) *plan.Plan { return c.SystemRun().(interface{ Plan() *plan.Plan }).Plan() }
+
+// tables reports how full the tables of a machine are.
+type tables interface {
+	VisitTables(visit func(name string, n, most int))
+	VisitKeptTables(visit func(name string, n, most int))
+}
+
+// tablesOf returns the tables of the directory that a call is about.
+func tablesOf(c *oracle.Call) tables {
+	return c.SystemRun().(interface{ MachineOf(n oracle.Node) any }).MachineOf(c.Node()).(tables)
+}

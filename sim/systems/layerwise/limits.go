@@ -231,7 +231,7 @@ func (x *senderTables) handleSave(call *oracle.Call, w *pd.Cluster, n *world.Nod
 	switch {
 	case e.Code == effects.OK:
 		if call.CountJudged(checkChunksMost); chunks > int(cfg.ChunksMax) {
-			call.FailCheck(checkChunksMost, "node %d accepts %d chunks of request %q, and %d are allowed", n.AsSubject(), chunks, name,
+			call.FailCheck(checkChunksMost, "node %d accepts %d chunks of request %s, and %d are allowed", n.AsSubject(), chunks, oracle.Request(name),
 				cfg.ChunksMax)
 			return
 		}
@@ -244,7 +244,7 @@ func (x *senderTables) handleSave(call *oracle.Call, w *pd.Cluster, n *world.Nod
 		}
 	case e.Code == effects.TooLarge && field == "First":
 		if call.CountJudged(checkChunksLeast); chunks <= int(cfg.ChunksMax) {
-			call.FailCheck(checkChunksLeast, "node %d refuses %d chunks of request %q, and %d are allowed", n.AsSubject(), chunks, name,
+			call.FailCheck(checkChunksLeast, "node %d refuses %d chunks of request %s, and %d are allowed", n.AsSubject(), chunks, oracle.Request(name),
 				cfg.ChunksMax)
 		}
 	case e.Code == effects.TooMany && field == "layerwise.saves":

@@ -108,7 +108,8 @@ func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 		var m protocol.HixlInitResponse
 		if m.Decode(body, &WireLimits) != nil {
 			if ready.Decode(body, &WireLimits) != nil || ready.OK || w.Conditions.Leased {
-				w.FailCheck(checkPlainReady, "node %d replies to the handshake of a vanilla sender with a message that the sender cannot decode",
+				w.FailCheck(checkPlainReady,
+					"node %d replies to the handshake of a vanilla sender with a message that the sender cannot decode",
 					oracle.Node(j.Receiver))
 			}
 			// No plane of ours can serve the sender. Some senders request pages nevertheless.
@@ -193,7 +194,8 @@ func (s *plainSender) handleAllocReply(w *Cluster, j *Job, id effects.GrantID, b
 	}
 	switch err := m.Decode(body, &WireLimits); {
 	case err != nil || m.HasExt:
-		w.FailCheck(checkPlainReply, "node %d replies to a vanilla sender with a message that the sender cannot decode: %v", oracle.Node(j.Receiver), err)
+		w.FailCheck(checkPlainReply, "node %d replies to a vanilla sender with a message that the sender cannot decode: %v",
+			oracle.Node(j.Receiver), err)
 		return
 	case m.AllocFailed || len(m.RemoteIndexes)+len(m.AlreadySent) == 0:
 		return // The sender gives up, as LMCache does.

@@ -44,7 +44,8 @@ func (s *plainSender) handleOfferReply(w *Cluster, j *Job, body []byte) {
 		w.FailCheck(checkPlainReply, "node %d replies to the offer of a vanilla sender with a message that the sender cannot decode: %v",
 			oracle.Node(j.Receiver), err)
 	case !m.AllocFailed:
-		w.FailCheck(checkPlainOffer, "node %d accepts the offer of a vanilla sender, which has no incarnation and no lease", oracle.Node(j.Receiver))
+		w.FailCheck(checkPlainOffer, "node %d accepts the offer of a vanilla sender, which has no incarnation and no lease",
+			oracle.Node(j.Receiver))
 	}
 	s.stage = plainDone // The sender gives up, as LMCache does.
 }

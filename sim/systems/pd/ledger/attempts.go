@@ -12,8 +12,8 @@ import (
 )
 
 // A put, a recall and a bring send a request again only a stated number of times, and fail for the lack of a reply only
-// when that many requests were sent. Each retry of a request carries a greater attempt number than the attempt before, so that the receiver can
-// distinguish a delayed message from a new attempt.
+// when that many requests were sent. Each retry of a request carries a greater attempt number than the attempt before,
+// so that the receiver can distinguish a delayed message from a new attempt.
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (

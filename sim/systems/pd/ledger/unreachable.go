@@ -100,7 +100,8 @@ func (or *unreachableOracle) handleUnreachable(n *world.Node, c *world.Conn) {
 		return
 	}
 	a := or.recordOf(n, c.Server)
-	if n.IsReceiver() && or.w.Nodes[c.Server].OffersChunks || or.w.Flows.AnyRequestsChunks() { // It may connect for renewals, or for chunks.
+	// It may connect for renewals, or for chunks.
+	if n.IsReceiver() && or.w.Nodes[c.Server].OffersChunks || or.w.Flows.AnyRequestsChunks() {
 		or.countVoid(checkWaitUnreachable)
 		return
 	}
@@ -166,6 +167,7 @@ func (or *unreachableOracle) verifyEarlyEnd(n *world.Node, c *pd.Command, code e
 	found := c.ReceivedStep < a.unreachableStep && code == effects.Unreachable
 	if early := or.w.Now-receivedAt < int64(c.Timeout)*9/10; early && c.ReceivedStep > a.sentStep && !found {
 		or.fail(checkPutEndsEarly, "node %d ends a put as %s although since the put was issued the sender has not learned that nobody "+
-			"listens at node %d: no handshake failed, and no connection was refused as unreachable", n.AsSubject(), code, oracle.Node(or.w.Jobs[c.Job].Receiver))
+			"listens at node %d: no handshake failed, and no connection was refused as unreachable", n.AsSubject(), code,
+			oracle.Node(or.w.Jobs[c.Job].Receiver))
 	}
 }
