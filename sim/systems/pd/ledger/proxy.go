@@ -117,7 +117,7 @@ func (or *proxyOracle) verifyAddr(n *world.Node, e *effects.Open) {
 // verifyRank checks that a notification names the rank of its node, by which a proxy knows whether all ranks of a
 // request have ended.
 func (or *proxyOracle) verifyRank(n *world.Node, m *protocol.ProxyNotif) {
-	if n.Machine == nil {
+	if or.w.Script != nil {
 		return // A script sends the messages of the contract's scenarios.
 	}
 	if or.countJudged(checkProxyAddr); !m.HasExt || m.Rank != pd.InfoOf(n).Cfg.Rank {
