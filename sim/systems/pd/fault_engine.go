@@ -293,8 +293,7 @@ var checkDrainEnd = oracle.NewCheck("L6", "drains")
 // checkDrain checks the end of a drain. After a drain that ended with OK, nothing may remain in the machine. A drain
 // may end as expired only after its whole timeout; the engine may then drain again with a longer timeout.
 func (c *Command) checkDrain(w *Cluster, n *world.Node, e *effects.Deliver) {
-	switch {
-	case e.Code == effects.Invalid:
+	if e.Code == effects.Invalid {
 		return // The node already drains.
 	}
 	w.CountJudged(checkDrainEnd)
