@@ -43,6 +43,8 @@ type openRun struct {
 	activeAt effects.Time // of the last command that was accepted, by the clock of the sender
 	frozen   effects.Duration
 	finish   effects.Ticket // the Finish that the sender has received; 0: none
+	// uncertain says that a Finish was refused, or ended the request with a code that a peer gave.
+	uncertain bool
 }
 
 // heldSave is a Save or a Finish whose pages have not been returned.
@@ -107,7 +109,7 @@ var limitsOracle = oracle.New("limits of layers", "requests are limited as confi
 
 // isCertain reports whether a request cannot be over by its time, and mayBeOpen whether it need not be.
 func (r *openRun) isCertain(call *oracle.Call, ttl effects.Duration) bool {
-	return r.finish != 0 || call.LocalTime() < r.activeAt.Add(ttl)
+	return !r.uncertain && (r.finish != 0 || call.LocalTime() < r.activeAt.Add(ttl))
 }
 
 func (r *openRun) mayBeOpen(call *oracle.Call, ttl effects.Duration) bool {
@@ -178,8 +180,8 @@ func (x *senderTables) handleOutcome(call *oracle.Call, w *pd.Cluster, n *world.
 			delete(x.held, e.Ticket)
 		}
 		if r != nil && r.finish == e.Ticket {
-			if e.Code == effects.Invalid || e.Code == effects.Ended { // Refused; the request goes on.
-				r.finish = 0
+			if e.Code == effects.Invalid || e.Code == effects.Ended {
+				r.finish, r.uncertain = 0, true
 			} else {
 				delete(x.runs, c.Job)
 			}
@@ -200,7 +202,7 @@ func (x *senderTables) handleOutcome(call *oracle.Call, w *pd.Cluster, n *world.
 func (x *senderTables) verifyTime(call *oracle.Call, w *pd.Cluster, n *world.Node, c *pd.Command, r *openRun, unknown bool) {
 	ttl := pd.InfoOf(n).Cfg.RunTTL
 	switch {
-	case n.Draining:
+	case n.Draining || r.uncertain:
 		call.CountVoid(checkRunInTime)
 	case unknown:
 		if call.CountJudged(checkRunInTime); call.LocalTime() < r.activeAt.Add(ttl) {

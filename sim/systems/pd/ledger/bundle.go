@@ -49,6 +49,9 @@ type bundleState struct {
 	bundles []openBundle `snap:"skip"` // in the order in which they were opened
 	byTime  bool         `snap:"skip"` // this step handles deadlines, and continues no work of an earlier step
 	unknown bool         `snap:"skip"` // a bundle of a chunk was opened that no job has
+	// ambiguous says that a peer had two bundles of a chunk, for two requests or epochs, so that the end of one of them may
+	// have been taken for the other's end. It is cleared when the node has no bundles.
+	ambiguous bool `snap:"skip"`
 }
 
 func (s *bundleState) clearForReuse() { *s = bundleState{bundles: s.bundles[:0]} }
@@ -96,7 +99,7 @@ func (or *bundleOracle) recordGrant(n *world.Node, w *pendingRequest, id effects
 			return b.peer == w.peer && b.request == request && b.chunk == first
 		})
 		if at >= 0 && m.Ext.Opened == 0 && !slices.Contains(state.bundles[at].grants, id) {
-			state.bundles[at].uncertain = true // Superseded by a later epoch, or by a later operation; its end is reported.
+			state.bundles[at].uncertain, state.ambiguous = true, true // Superseded by a later epoch, or by a later operation; its end is reported.
 			at = -1
 			for i := range state.bundles {
 				if b := &state.bundles[i]; b.peer == w.peer && b.request == request && b.chunk == first && slices.Contains(b.grants, id) {
@@ -140,8 +143,8 @@ func (or *bundleOracle) verifyShare(n *world.Node, peer effects.Incarnation) {
 		}
 	}
 	limit := int(pd.InfoOf(n).Cfg.BundlesMax)
-	if limit == 0 {
-		or.countVoid(checkBundleShare) // The shares of pages apply.
+	if limit == 0 || total > pd.StatsOf(n).Bundles {
+		or.countVoid(checkBundleShare) // The shares of pages apply, or one of these chunks has ended without a report.
 		return
 	}
 	// The last bundle was opened when the peer had no more than it left free.
@@ -216,7 +219,7 @@ func (or *bundleOracle) endBundle(n *world.Node, e *effects.Observe, lost bool) 
 		return
 	}
 	b := state.bundles[at]
-	b.uncertain = b.uncertain || same > 1
+	b.uncertain, state.ambiguous = b.uncertain || same > 1, state.ambiguous || same > 1
 	for i := range state.bundles {
 		if o := &state.bundles[i]; same > 1 && o.peer == e.Peer && o.chunk == k {
 			o.uncertain, o.openedAt = true, max(o.openedAt, b.openedAt)
@@ -255,10 +258,14 @@ func (or *bundleOracle) verifyEnd(n *world.Node, b *openBundle) {
 // verifyCount checks, after a step, that the machine has no more bundles than may be in time.
 func (or *bundleOracle) verifyCount(n *world.Node, s *rank.Stats) {
 	state := or.stateOf(n)
-	if s.Bundles == 0 || n.Busy {
+	if n.Busy {
 		return
 	}
-	if state.unknown {
+	if s.Bundles == 0 {
+		state.bundles, state.ambiguous = state.bundles[:0], false
+		return
+	}
+	if state.unknown || state.ambiguous {
 		or.countVoid(checkBundleOverdue)
 		return
 	}
