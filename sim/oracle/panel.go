@@ -3,7 +3,6 @@ package oracle
 import (
 	"fmt"
 	"reflect"
-	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -14,7 +13,7 @@ import (
 // allocates nothing.
 type Panel struct {
 	States   []State  // by seat: the memory of each oracle
-	memories []memory `snap:"share"` // by table row: the part of States that the row's functions receive
+	memories []State  `snap:"share"` // by table row: the part of States that the row's functions receive
 	table    *Table   `snap:"share"`
 	systems  []string `snap:"share"` // by node: the name of its system, or "" for a rank
 	call     Call     `snap:"share"`
@@ -39,18 +38,8 @@ type Table struct {
 	oracles   []*part  // by seat: the first part of each oracle, which identifies the oracle
 	systems   []string // by seat
 	rows      []tableRow
-	audiences []any // by number of the kind: an *audience[E], or nil if nothing subscribed to the kind
-	dynamic   []dynamicEntry
-}
-
-// A memory is the *S that the functions of a part receive, where S is the type parameter of their [Subscriptions].
-type memory unsafe.Pointer
-
-// A dynamicEntry is the audience of the events or effects of a type. There are few entries, so a search through all of
-// them is faster than a map.
-type dynamicEntry struct {
-	typ      typeID
-	audience dynamicAudience
+	audiences []any                       // by number of the kind: an *audience[E], or nil if nothing subscribed to the kind
+	dynamic   map[uintptr]dynamicAudience // by the type of an event or effect
 }
 
 // A tableRow is a part of an oracle in the table.
@@ -58,7 +47,7 @@ type tableRow struct {
 	name, promise string
 	system        string
 	oracle        int // index of the oracle in the panel
-	memory        func(State) memory
+	memory        func(State) State
 }
 
 // StartRun resets the panel for a new run. Systems names the system of each node ("" for ranks). The last argument is
@@ -78,7 +67,7 @@ func (p *Panel) StartRun(w World, systems []string, seats []Seat, earlier *Table
 
 // bindMemories looks up the memory that the functions of each row receive.
 func (p *Panel) bindMemories() {
-	p.memories = make([]memory, len(p.table.rows))
+	p.memories = make([]State, len(p.table.rows))
 	for i := range p.table.rows {
 		r := &p.table.rows[i]
 		p.memories[i] = r.memory(p.States[r.oracle])
@@ -90,7 +79,7 @@ func (p *Panel) Table() *Table { return p.table }
 
 // newTable builds the table of the given seats. Parts without subscriptions get no row.
 func newTable(seats []Seat) *Table {
-	t := &Table{}
+	t := &Table{dynamic: map[uintptr]dynamicAudience{}}
 	for i, s := range seats {
 		t.oracles, t.systems = append(t.oracles, &s.Oracle.parts[0]), append(t.systems, s.System)
 		for k := range s.Oracle.parts {
@@ -149,20 +138,13 @@ func (p *Panel) reportDynamic(node int32, e any) {
 	if p.table == nil {
 		return
 	}
-	t := typeOf(e)
-	for i := range p.table.dynamic {
-		if x := &p.table.dynamic[i]; x.typ == t {
-			x.audience.deliverDynamic(p, node, e)
-			return
-		}
+	if a := p.table.dynamic[typeID(reflect.TypeOf(e))]; a != nil {
+		a.deliverDynamic(p, node, e)
 	}
 }
 
-// A typeID is an address that is unique to a type.
-type typeID uintptr
-
-// typeOf returns the dynamic type of e, which is the first word of an interface.
-func typeOf(e any) typeID { return (*[2]typeID)(unsafe.Pointer(&e))[0] }
+// typeID returns a number that is unique to the type, and is a faster map key than a [reflect.Type].
+func typeID(t reflect.Type) uintptr { return reflect.ValueOf(t).Pointer() }
 
 // A subscription adds a row of a table to the audience of a kind of report.
 type subscription interface{ addToTable(t *Table, row int32) }
@@ -170,7 +152,7 @@ type subscription interface{ addToTable(t *Table, row int32) }
 // A subscriber is a subscription to reports of type E.
 type subscriber[E any] struct {
 	kind   int
-	handle func(memory, *Call, E)
+	handle func(State, *Call, E)
 }
 
 func (s subscriber[E]) addToTable(t *Table, row int32) {
@@ -187,10 +169,7 @@ func (s subscriber[E]) addToTable(t *Table, row int32) {
 	a, ok := t.audiences[s.kind].(*audience[E])
 	if !ok {
 		a = &audience[E]{}
-		t.audiences[s.kind] = a
-		if isEventOrEffect(typ) {
-			t.dynamic = append(t.dynamic, dynamicEntry{typeOf(*new(E)), a})
-		}
+		t.audiences[s.kind], t.dynamic[typeID(typ)] = a, a
 	}
 	a.listeners = append(a.listeners, listener[E]{row, s.handle})
 }
@@ -200,7 +179,7 @@ type audience[E any] struct{ listeners []listener[E] }
 
 type listener[E any] struct {
 	row    int32
-	handle func(memory, *Call, E)
+	handle func(State, *Call, E)
 }
 
 // A dynamicAudience is an audience of events or effects. The reporter does not know their static type.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
-	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -23,7 +22,7 @@ type Oracle struct {
 // A part is a section of an oracle with its own memory and its own subscriptions. An oracle has one part, unless the
 // listen function calls [AddPart].
 type part struct {
-	memory        func(State) memory // returns the memory of the part within the memory of the oracle
+	memory        func(State) State // returns the memory of the part within the memory of the oracle
 	subscriptions []subscription
 }
 
@@ -40,7 +39,7 @@ type State any
 // functions receive reports about the nodes of their own system and about the ranks that run beside that system.
 func New[S any](name, promise string, listen func(l *Subscriptions[S])) Oracle {
 	o := Oracle{Name: name, Promise: promise, begin: func() State { return new(S) },
-		parts: []part{{memory: func(s State) memory { return memory(s.(*S)) }}}}
+		parts: []part{{memory: func(s State) State { return s }}}}
 	listen(&Subscriptions[S]{&o, 0})
 	return o
 }
@@ -56,7 +55,7 @@ type Subscriptions[S any] struct {
 // ledger. A happening is reported to the parts in the order in which the parts were created.
 func AddPart[P, S any](l *Subscriptions[S], find func(*S) *P) *Subscriptions[P] {
 	outerMemory := l.owner.parts[l.part].memory
-	l.owner.parts = append(l.owner.parts, part{memory: func(s State) memory { return memory(find((*S)(outerMemory(s)))) }})
+	l.owner.parts = append(l.owner.parts, part{memory: func(s State) State { return find(outerMemory(s).(*S)) }})
 	return &Subscriptions[P]{l.owner, len(l.owner.parts) - 1}
 }
 
@@ -70,9 +69,7 @@ func AddPart[P, S any](l *Subscriptions[S], find func(*S) *P) *Subscriptions[P] 
 // The value that e points to is borrowed, and may change after the function has returned.
 func On[E, S any](l *Subscriptions[S], handle func(s *S, c *Call, e E)) {
 	p := &l.owner.parts[l.part]
-	// The part's memory is an S, so the function can be called without a type assertion at each report: a function that
-	// takes an *S is called like a function that takes any other pointer.
-	p.subscriptions = append(p.subscriptions, subscriber[E]{kindNumber[E](), *(*func(memory, *Call, E))(unsafe.Pointer(&handle))})
+	p.subscriptions = append(p.subscriptions, subscriber[E]{kindNumber[E](), func(s State, c *Call, e E) { handle(s.(*S), c, e) }})
 }
 
 // String returns the name and the promise of the oracle.
@@ -107,14 +104,10 @@ func kindNumber[E any]() int {
 	if !ok {
 		n = len(reportKinds.numbers)
 		reportKinds.numbers[t] = n
-		reportKinds.reported[n] = isEventOrEffect(t)
+		event, effect := reflect.TypeFor[effects.Event](), reflect.TypeFor[effects.Effect]()
+		reportKinds.reported[n] = t.Implements(event) || t.Implements(effect)
 	}
 	return n
-}
-
-// isEventOrEffect reports whether t is the type of an event or an effect.
-func isEventOrEffect(t reflect.Type) bool {
-	return t.Implements(reflect.TypeFor[effects.Event]()) || t.Implements(reflect.TypeFor[effects.Effect]())
 }
 
 // The happenings that every system reports.
