@@ -92,9 +92,9 @@ type eventScript interface {
 // busy without time passing.
 const perInstantMax = 200_000
 
-// stepsMax is the maximum number of steps of a run. The largest runs take some hundred thousand. Nodes that exceed the
+// stepsMax is the maximum number of steps of a run. The largest runs take a hundred thousand. Nodes that exceed the
 // maximum keep each other busy, for example with a message that each reply sends again.
-const stepsMax = 2_000_000
+const stepsMax = 300_000
 
 // busyStepsMax is the maximum number of consecutive steps of a node after which its deadline is immediate. A machine
 // divides large work into steps, but the work must end. Time may pass between these steps, so perInstantMax does not
