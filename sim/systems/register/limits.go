@@ -61,6 +61,8 @@ type nodeLimits struct {
 	keepBusy   map[int32]effects.Duration           // by node of the peer: how long heartbeats waited for their replies, in all
 	opening    int                                  // connections that are being opened
 	frozen     effects.Duration
+
+	openReceptions, openParts int // of the machine, before the last command that registers
 }
 
 type lentRequest struct {
@@ -117,7 +119,13 @@ func (s *registerLimits) of(c *oracle.Call) *nodeLimits {
 
 // limitsOracle judges the times and the limits of registered blocks.
 var limitsOracle = oracle.New("limits of registrations", "blocks are lent as configured", func(l *oracle.Subscriptions[registerLimits]) {
-	oracle.On(l, func(s *registerLimits, call *oracle.Call, e *effects.Command) { s.of(call).handleCommand(call, e) })
+	oracle.On(l, func(s *registerLimits, call *oracle.Call, e *effects.Command) {
+		x := s.of(call)
+		if _, registers := e.Body.(*ops.Register); registers {
+			x.countReceptions(pd.ClusterOf(call).Nodes[call.Node()])
+		}
+		x.handleCommand(call, e)
+	})
 	oracle.On(l, func(s *registerLimits, call *oracle.Call, e *effects.Deliver) { s.of(call).handleOutcome(call, e) })
 	oracle.On(l, func(s *registerLimits, call *oracle.Call, e *effects.Return) {
 		x := s.of(call)
@@ -280,19 +288,24 @@ func (x *nodeLimits) handleOutcome(call *oracle.Call, e *effects.Deliver) {
 	}
 }
 
-// verifyReceptionRefused judges a Register that is refused for lack of room. A reception whose blocks are back may wait
-// for the reply to a withdrawal, so the machine is asked for its count.
-func (x *nodeLimits) verifyReceptionRefused(call *oracle.Call, n *world.Node, t effects.Ticket) {
-	cfg, w := &pd.InfoOf(n).Cfg, pd.ClusterOf(call)
-	receptions, parts := 0, 0
+// countReceptions records how many receptions and parts of receptions the machine has before it handles a command. A
+// reception whose blocks are back may wait for the reply to a withdrawal, so the machine is asked for its count.
+func (x *nodeLimits) countReceptions(n *world.Node) {
 	pd.TablesOf(n, func(name string, rows int, _ table.Rest) {
 		switch name {
 		case "receptions":
-			receptions = rows
+			x.openReceptions = rows
 		case "parts of receptions":
-			parts = rows
+			x.openParts = rows
 		}
 	})
+}
+
+// verifyReceptionRefused judges a Register that is refused for lack of room, by the counts before its step: the same step
+// may end others.
+func (x *nodeLimits) verifyReceptionRefused(call *oracle.Call, n *world.Node, t effects.Ticket) {
+	cfg, w := &pd.InfoOf(n).Cfg, pd.ClusterOf(call)
+	receptions, parts := x.openReceptions, x.openParts
 	more := len(w.Commands[t-1].Body.(*ops.Register).Producers)
 	partsMax := max(int(cfg.ProducersMax), int(cfg.ReceptionsMax)*min(int(cfg.ProducersMax), 8))
 	if call.CountJudged(checkReceptionLeast); receptions < int(cfg.ReceptionsMax) && parts+more <= partsMax {
