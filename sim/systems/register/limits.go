@@ -59,6 +59,7 @@ type nodeLimits struct {
 	expectedAt effects.Time                         // when the last request was expected
 	disturbed  effects.Time                         // when a connection, a reply or a link was lost last, or a withdrawal had its reply
 	keepBusy   map[int32]effects.Duration           // by node of the peer: how long heartbeats waited for their replies, in all
+	keepEnded  map[int32]effects.Time               // by node of the peer: when the last of these replies came
 	opening    int                                  // connections that are being opened
 	frozen     effects.Duration
 
@@ -111,7 +112,7 @@ func (s *registerLimits) of(c *oracle.Call) *nodeLimits {
 		x = &nodeLimits{lent: map[effects.Ticket]*lentRequest{}, receptions: map[effects.Ticket]bool{}, errands: map[effects.Ticket]*errand{},
 			keeps: map[uint64][][]byte{}, sent: map[effects.Corr]sentMessage{}, named: map[string]namedAt{},
 			linkUpAt: map[effects.Incarnation]effects.Time{},
-			inFlight: map[effects.Conn]int{}, keepBusy: map[int32]effects.Duration{}}
+			inFlight: map[effects.Conn]int{}, keepBusy: map[int32]effects.Duration{}, keepEnded: map[int32]effects.Time{}}
 		s.nodes[c.Node()] = x
 	}
 	return x
@@ -473,6 +474,7 @@ func (x *nodeLimits) handleEnd(call *oracle.Call, corr effects.Corr, replied boo
 		x.inFlight[m.conn]--
 	case protocol.PushKindKeep:
 		x.keepBusy[m.node] += call.LocalTime().Sub(m.sentAt)
+		x.keepEnded[m.node] = call.LocalTime()
 	}
 }
 
@@ -552,10 +554,12 @@ func (x *nodeLimits) verifyHeartbeats(call *oracle.Call, n *world.Node) {
 			if r.isSkip || !linked || !w.Nodes[node].Up {
 				continue
 			}
-			since, busy := max(up, r.receivedAt, x.disturbed), x.keepBusy[node]
+			// How long heartbeats waited for replies is known since each heartbeat, but not since other events.
+			since, busy := max(up, r.receivedAt, x.disturbed, x.keepEnded[node]), x.keepBusy[node]
+			named := max(up, r.receivedAt, x.disturbed)
 			for key, last := range x.named {
 				if strings.HasSuffix(key, string(r.id)) && len(key) == len(effects.Incarnation{})+len(r.id) &&
-					pd.IsNameOf(w.Nodes[node], effects.Incarnation([]byte(key[:len(effects.Incarnation{})]))) && last.at >= since {
+					pd.IsNameOf(w.Nodes[node], effects.Incarnation([]byte(key[:len(effects.Incarnation{})]))) && last.at >= named {
 					since, busy = last.at, last.busy
 				}
 			}
