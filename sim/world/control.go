@@ -230,8 +230,8 @@ func (c *Conn) notifyServer(w *World, always bool) {
 			Delivery{Kind: KindPostArrives, Node: plan.NoNode, A: c.ID, B: postsEnded})
 		return
 	}
-	if c.Server < 0 || !c.reachedServer || c.Channel.Order() == effects.OneWay {
-		return
+	if c.Server < 0 || !c.reachedServer || c.Channel.Order() == effects.OneWay || !w.Nodes[c.Server].Custom {
+		return // A rank does not ask its transport for these reports.
 	}
 	s := w.Nodes[c.Server]
 	d := w.DrawForConn(draw.Notice, c)

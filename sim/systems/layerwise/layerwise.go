@@ -33,11 +33,11 @@ var Flow = pd.Flow{
 		c.MergeBytes = []uint64{1, 64, 128, 1 << 20}[at(drawMergeBytes).Below(4)]
 		c.BatchesMax, c.RunsMax = uint32(at(drawBatchesMax).Between(1, 4)), p.Bounds.Requests
 		c.SavesMax, c.ChunksMax = uint32(at(drawSavesMax).Between(16, 128)), uint32(at(drawChunksMax).Between(chunksMax, 64))
-		if at(drawTightLimits).ChancePermille(250) && !p.Topology.Flags["agent"] {
+		if !draw.IsFixed(p.Seed) && at(drawTightLimits).ChancePermille(250) && !p.Topology.Flags["agent"] {
 			c.ChunksMax, c.SavesMax = uint32(at(drawTightChunks).Between(1, chunksMax)), uint32(at(drawTightSaves).Between(2, 10))*c.Layers
 		}
 		c.BundlesMax = uint32(at(drawBundlesMax).Between(8, 64))
-		if few := at(drawFewBundles); few.ChancePermille(200) {
+		if few := at(drawFewBundles); !draw.IsFixed(p.Seed) && few.ChancePermille(200) {
 			c.BundlesMax = uint32(few.Rehash().Between(1, 8))
 		}
 		c.BundleTTL = c.Lease + effects.Duration(at(drawBundleTTL).Below(uint64(c.Lease)))

@@ -233,7 +233,8 @@ func (x *senderTables) handleSave(call *oracle.Call, w *pd.Cluster, n *world.Nod
 	switch {
 	case e.Code == effects.OK:
 		if call.CountJudged(checkChunksMost); chunks > int(cfg.ChunksMax) {
-			call.FailCheck(checkChunksMost, "node %d accepts %d chunks of request %s, and %d are allowed", n.AsSubject(), chunks, oracle.Request(name),
+			call.FailCheck(checkChunksMost, "node %d accepts %d chunks of request %s, and %d are allowed", n.AsSubject(), chunks,
+				oracle.Request(name),
 				cfg.ChunksMax)
 			return
 		}
@@ -242,11 +243,13 @@ func (x *senderTables) handleSave(call *oracle.Call, w *pd.Cluster, n *world.Nod
 		}
 		x.held[e.Ticket] = heldSave{pages: len(c.Pages)}
 		if call.CountJudged(checkSavesMost); len(x.held) > int(cfg.SavesMax) {
-			call.FailCheck(checkSavesMost, "node %d holds the pages of %d saves, and %d are allowed", n.AsSubject(), len(x.held), cfg.SavesMax)
+			call.FailCheck(checkSavesMost, "node %d holds the pages of %d saves, and %d are allowed", n.AsSubject(), len(x.held),
+				cfg.SavesMax)
 		}
 	case e.Code == effects.TooLarge && field == "First":
 		if call.CountJudged(checkChunksLeast); chunks <= int(cfg.ChunksMax) {
-			call.FailCheck(checkChunksLeast, "node %d refuses %d chunks of request %s, and %d are allowed", n.AsSubject(), chunks, oracle.Request(name),
+			call.FailCheck(checkChunksLeast, "node %d refuses %d chunks of request %s, and %d are allowed", n.AsSubject(), chunks,
+				oracle.Request(name),
 				cfg.ChunksMax)
 		}
 	case e.Code == effects.TooMany && field == "layerwise.saves":

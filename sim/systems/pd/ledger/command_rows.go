@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
@@ -159,7 +160,7 @@ func (or *commandRowOracle) verifyRows(n *world.Node) {
 	state.ended = slices.DeleteFunc(state.ended, func(x endedRow) bool {
 		return now.Sub(x.at)-effects.Duration(n.FrozenTime-x.frozen) > rowTime(n, x.isRecall, rows)
 	})
-	if state.searches {
+	if state.searches || draw.IsFixed(or.w.Seed) { // In a scope, time stands still while a row may be left.
 		or.countVoid(checkRowsLeft)
 		return
 	}
