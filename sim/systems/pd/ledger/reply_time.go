@@ -57,6 +57,7 @@ type sentAt struct {
 	conn    effects.Conn
 	corr    effects.Corr
 	channel effects.Channel
+	sent    effects.Time // when the request was sent, by the clock of the node
 	at      effects.Time // when the request was sent or a reply arrived on its connection, by the clock of the node
 	frozen  int64        // how long the node had been frozen
 }
@@ -74,7 +75,8 @@ func (or *replyTimeOracle) recordRequest(n *world.Node, c *world.Conn, corr effe
 	switch c.Channel {
 	case effects.ChannelInit, effects.ChannelAlloc, effects.ChannelQuery, effects.ChannelLookup:
 		state := or.stateOf(n)
-		state.requests = append(state.requests, sentAt{effects.Conn(c.ID), corr, c.Channel, or.w.ReadClock(n), n.FrozenTime})
+		state.requests = append(state.requests, sentAt{effects.Conn(c.ID), corr, c.Channel, or.w.ReadClock(n), or.w.ReadClock(n),
+			n.FrozenTime})
 	}
 }
 
@@ -99,13 +101,14 @@ func (or *replyTimeOracle) recordEnd(n *world.Node, corr effects.Corr) (conn eff
 }
 
 // verifyClose checks that a connection with requests in flight is closed because one of them got no reply in
-// time. A lookup that was given up may still get a reply, so the connection of lookups stays longer.
+// time. A flow may count the time anew when a reply to another request arrives, and need not. A lookup that was given
+// up may still get a reply, so the connection of lookups stays longer.
 func (or *replyTimeOracle) verifyClose(n *world.Node, conn effects.Conn) {
 	state := or.stateOf(n)
 	first, channel := effects.Time(0), effects.Channel(0)
 	for _, x := range state.requests {
-		if x.conn == conn && (channel == 0 || x.at < first) {
-			first, channel = x.at, x.channel
+		if x.conn == conn && (channel == 0 || x.sent < first) {
+			first, channel = x.sent, x.channel
 		}
 	}
 	if channel == 0 {
