@@ -48,8 +48,8 @@ var Obligations = sync.OnceValue(func() (all []Obligation) {
 
 // A Void is a side of an obligation that nothing judged in a campaign.
 type Void struct {
-	Field    string `json:"field"`
-	Judgment `json:"judgment"`
+	Field string
+	Judgment
 }
 
 // VoidObligations returns the sides of obligations whose checks judged nothing in the campaign. A campaign of one

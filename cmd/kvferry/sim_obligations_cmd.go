@@ -124,6 +124,9 @@ func (j *judgmentRow) describeCounts() string {
 		return "in every step"
 	}
 	if len(j.Judged) == 0 {
+		if strings.HasPrefix(j.Check, "fleet: ") {
+			return "in profile fleet" // of which a mixed campaign has no seeds
+		}
 		return "none"
 	}
 	profiles := slices.SortedFunc(maps.Keys(j.Judged), func(a, b string) int {
@@ -173,8 +176,7 @@ func printObligationsMarkdown(w io.Writer, report *campaignReport, rows []obliga
 	var b strings.Builder
 	b.WriteString(obligationsHead)
 	fmt.Fprintf(&b, "The campaign: profile %s, %d seeds, %d steps, in %.0f s with %d workers.\n", report.Profile, report.Seeds,
-		report.Steps,
-		report.Seconds, report.Workers)
+		report.Steps, report.Seconds, report.Workers)
 	lastFolder := ""
 	for i := range rows {
 		r := &rows[i]

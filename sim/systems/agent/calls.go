@@ -52,7 +52,7 @@ var opRules = map[protocol.CallOp]opRule{
 // engine is allowed to make the call.
 func (h *host) beginCall(b session.Begin) {
 	w, n := h.state.w, h.node
-	pd.CountJudged(w, checkBegunOnce, checkTargets)
+	w.CountJudged(checkBegunOnce, checkTargets)
 	m := h.sentCalls[b.CallRef]
 	switch {
 	case m.begun:

@@ -5,14 +5,13 @@ import (
 
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
 // The checks of the promises that an agent makes.
 
 // checkLimits checks that no engine exceeds the limits on sessions, calls, bytes and holdings.
 func (h *host) checkLimits() {
-	pd.CountJudged(h.state.w, checkBounds)
+	h.state.w.CountJudged(checkBounds)
 	if len(h.sessions) > h.state.sessionsMax {
 		h.state.w.Fail(checkBounds.Property(), "node %d has %d sessions, and the limit is %d", h.node.AsSubject(), len(h.sessions),
 			h.state.sessionsMax)
@@ -67,7 +66,7 @@ func costOf(m *protocol.EngineCall) int {
 
 // checkWindow checks the number of calls that the engine of a session has not said to be done.
 func (h *host) checkWindow(x *hostSession) {
-	pd.CountJudged(h.state.w, checkBounds)
+	h.state.w.CountJudged(checkBounds)
 	if n := len(x.unacknowledged); n > h.state.callWindow {
 		h.state.w.Fail(checkBounds.Property(), "node %d accepts %d calls of an engine that it has not said to be done, and the limit is %d",
 			h.node.AsSubject(), n, h.state.callWindow)
@@ -99,13 +98,13 @@ func (h *host) checkRefusedCall(at session.CallRef, refused *sentCall, field str
 	}
 	switch field {
 	case "holdings":
-		pd.CountJudged(h.state.w, checkRefused)
+		h.state.w.CountJudged(checkRefused)
 		if holdings < h.state.holdingsMax {
 			h.state.w.Fail(checkRefused.Property(), "node %d refuses a call because of %d holdings, and the limit is %d", h.node.AsSubject(),
 				holdings, h.state.holdingsMax)
 		}
 	case "bytes of open calls":
-		pd.CountJudged(h.state.w, checkRefused)
+		h.state.w.CountJudged(checkRefused)
 		if cost == 0 || cost+refused.cost <= h.state.callBytesMax {
 			h.state.w.Fail(checkRefused.Property(), "node %d refuses a call of %d bytes beside %d bytes, and the limit is %d", h.node.AsSubject(),
 				refused.cost, cost, h.state.callBytesMax)
@@ -116,7 +115,7 @@ func (h *host) checkRefusedCall(at session.CallRef, refused *sentCall, field str
 // checkResumed checks that the agent reports the outcomes of the open calls again to an engine that resumes a session.
 // The engine no longer waits for calls that are missing in the list of open calls.
 func checkResumed(h *host, s *stream, id uint64, open []uint64) {
-	pd.CountJudged(h.state.w, checkRepeated)
+	h.state.w.CountJudged(checkRepeated)
 	for at, x := range h.calls {
 		x.abandoned = x.abandoned || at.Session == id && !x.answered && !slices.Contains(open, at.ID)
 	}
@@ -161,7 +160,7 @@ func (h *host) checkRefusal(engine int) {
 
 // checkAbandonedCalls checks that the calls for which no engine waits any more are aborted.
 func (h *host) checkAbandonedCalls(matches func(session.CallRef) bool) {
-	pd.CountJudged(h.state.w, checkAbandoned)
+	h.state.w.CountJudged(checkAbandoned)
 	for call, x := range h.calls {
 		if matches(call) && !x.aborted && x.op != protocol.CallDetach {
 			h.state.w.Fail(checkAbandoned.Property(), "an engine of node %d has exited or detached, and one of its calls is not aborted",
@@ -174,7 +173,7 @@ func (h *host) checkAbandonedCalls(matches func(session.CallRef) bool) {
 // checkStillHeld checks that a holding of an engine was not given back to the rank, and returns the result.
 func (h *host) checkStillHeld(x *holding, action string) bool {
 	w := h.state.w
-	pd.CountJudged(w, checkHeld)
+	w.CountJudged(checkHeld)
 	if wasReturned(h, x) {
 		w.Fail(checkHeld.Property(), "an engine %s the result of call %d, and node %d has returned it to the rank", action, x.call.ID,
 			h.node.AsSubject())
@@ -202,7 +201,7 @@ func (h *host) checkLeftHoldings() {
 		if s := h.sessions[at.Session]; s == nil || !s.left {
 			continue
 		}
-		if pd.CountJudged(h.state.w, checkGivenBack); x.users == 0 && !x.ending && !x.freed {
+		if h.state.w.CountJudged(checkGivenBack); x.users == 0 && !x.ending && !x.freed {
 			h.state.w.Fail(checkGivenBack.Property(), "node %d keeps what an engine held that has exited or detached",
 				h.node.AsSubject())
 			return

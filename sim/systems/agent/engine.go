@@ -221,7 +221,7 @@ func (e *engineProcess) runTurn() {
 	}
 	e.maybeDetach()
 	if (len(e.tasks) > 0 || e.detaching) && w.Failure == nil {
-		pd.CountJudged(w, checkCalls)
+		w.CountJudged(checkCalls)
 		if e.state.healedAt != 0 && w.Now-e.state.healedAt > int64(settleTimeout) &&
 			(e.detaching || !w.Jobs[e.tasks[0].job].IsProbe()) {
 			w.Fail(checkCalls.Property(), "an engine of node %d never gets the outcome of call %d", oracle.Node(e.node), e.lastCall)

@@ -194,7 +194,7 @@ func (a *state) hostOf(n *world.Node) *host {
 	if n.Draining && !h.draining {
 		h.draining = true
 		h.stepMachine(func(out *session.Effects) { h.machine.Drain(out) })
-		pd.CountJudged(a.w, checkDrains)
+		a.w.CountJudged(checkDrains)
 		for id := range h.sessions {
 			if !h.sessionInUse(id) {
 				a.w.Fail(checkDrains.Property(), "node %d drains, and keeps session %d, which has no calls and no holdings", n.AsSubject(), id)

@@ -286,7 +286,7 @@ func (h *host) handleShown(s session.ShowResult) {
 		code = effects.Faulted
 	}
 	e := h.state.engines[h.sessions[s.Session].engine]
-	pd.CountJudged(h.state.w, checkShown)
+	h.state.w.CountJudged(checkShown)
 	if code == effects.OK && !e.isLiar && h.sentCalls[s.CallRef].chunksRead < x.show.firstChunk+uint32(x.show.pageCount) {
 		h.state.w.Fail(checkShown.Property(),
 			"node %d believes that an engine has read the chunks from %d on for call %d, and the engine has not",

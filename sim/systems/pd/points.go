@@ -8,7 +8,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/coverage"
-	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -95,6 +94,3 @@ func (w *Cluster) CountStep(n *world.Node, k world.Kind, ev effects.Event) {
 func countOutcome(r *world.Result, x plan.CommandKind, c effects.Code) {
 	r.Coverage.Hit(pointOutcome + coverage.Point(x)*effects.CodeCount + coverage.Point(c))
 }
-
-// CountJudged counts judgements of a flow's checks that happen outside the events which the flow's oracles receive.
-func CountJudged(w *Cluster, checks ...oracle.Check) { w.CountJudged(checks...) }
