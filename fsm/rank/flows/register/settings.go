@@ -40,7 +40,7 @@ type Settings struct {
 	ExpectedMax uint32
 	// NamesMax limits the requests in an errand message; default 256.
 	NamesMax uint32
-	// RegisterWindow limits the registrations in flight with a peer; default 256.
+	// RegisterWindow limits the registrations in flight with a peer; default 256, which is also the most.
 	RegisterWindow uint16
 }
 
@@ -107,6 +107,9 @@ func (s *Settings) Check(pages uint32, guard effects.Duration) error {
 		return fmt.Errorf("rank: Geometry has %d pages, and Pages is %d: make them the same", s.Geometry.CountPages(), pages)
 	case s.EngineID == "":
 		return fmt.Errorf("rank: EngineID is empty with a Geometry: give the engine a name that no other engine has")
+	case int(s.RegisterWindow) > effects.ChannelRegister.UnansweredMax():
+		return fmt.Errorf("rank: RegisterWindow is %d, and a peer reads at most %d unanswered registrations of a connection: "+
+			"make it smaller", s.RegisterWindow, effects.ChannelRegister.UnansweredMax())
 	case s.RegistrationLease <= guard:
 		return fmt.Errorf("rank: RegistrationLease %d ns must be longer than LeaseGuard %d ns, or nothing could be written",
 			s.RegistrationLease, guard)

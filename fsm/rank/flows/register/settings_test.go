@@ -38,6 +38,7 @@ func TestSettingsChecked(t *testing.T) {
 		{func(s *Settings) { s.RegistrationsMax = 1<<32 - 1 }, "RegistrationsMax"},
 		{func(s *Settings) { s.ExpectedMax = 1<<32 - 1 }, "ExpectedMax"},
 		{func(s *Settings) { s.NamesMax = 1<<32 - 1 }, "NamesMax"},
+		{func(s *Settings) { s.RegisterWindow = 257 }, "RegisterWindow is 257"},
 	} {
 		s := Settings{Geometry: smallGeometry(), EngineID: "e"}
 		c.change(&s)
