@@ -73,8 +73,8 @@ var nodeKeys = []key{
 		doc: "how long before the end of a grant or lease its holder stops: it submits nothing more, no transfer and no batch; " +
 			"shorter than `lease` and than a sender's `pd_pull_pending_ttl`; 1 s if unset, at most a quarter of `lease`"},
 	{name: "clock_drift_ppm", kind: integerKind(1, 100_000, func(d *draft) *uint32 { return &d.cfg.Machine.DriftPPM }),
-		doc: "the largest drift between the clocks of two nodes, in millionths; a reader on an NPU, where only time ends an " +
-			"offer, stops that much earlier"},
+		doc: "the largest drift between the clocks of two nodes, in millionths; the holder of a lease stops that much of the " +
+			"lease earlier, besides `lease_guard`"},
 	{name: "request_ttl",
 		kind: durationKind(time.Second, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RequestTTL }),
 		doc: "how long a sender remembers a request without new batches; set it longer than the pauses between the batches " +

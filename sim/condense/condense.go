@@ -13,10 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Profile is the profile name of condensed plans.
@@ -115,12 +113,6 @@ func (c *condenser) condenseTimes() {
 	c.Delays.Message = max(50*time.Microsecond, unit/time.Duration(c.drawAt(58).Between(8, 100)))
 	c.Delays.Device = max(20*time.Microsecond, unit/time.Duration(c.drawAt(59).Between(8, 200)))
 	c.Delays.Scatter = max(20*time.Microsecond, unit/time.Duration(c.drawAt(60).Between(8, 200)))
-	if len(c.Topology.DriftPPM) > 0 { // The tolerated clock drift depends on the lease.
-		limit := int(world.DriftMax(effects.Duration(t.Lease), effects.Duration(t.LeaseGuard)))
-		for i := range c.Topology.DriftPPM {
-			c.Topology.DriftPPM[i] = c.drawAt(uint64(70+i)).Between(-limit, limit)
-		}
-	}
 }
 
 // sharedChunks is the number of chunks that all requests share.

@@ -179,7 +179,6 @@ func drawExpiredFetch(p *plan.Plan, at func(uint64) draw.Value) {
 	p.Timeouts.Fetch = at(13).RoundedDuration(100*time.Millisecond, p.Timeouts.Lease)
 	p.Timeouts.Alloc = max(p.Timeouts.Alloc, p.Timeouts.Lease+800*time.Millisecond)
 	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+50*time.Millisecond)
-	p.Topology.DriftPPM = nil // The tolerated clock drift depends on the lease.
 	p.Rates[plan.FaultRequestAbandoned] = 0
 	j.Plain, j.PlainTo, j.Early, j.Batch, j.Keys = true, false, false, 1, []uint32{41, 42, 43, 44}
 	fetchAt := j.At + at(14).RoundedDuration(5*time.Millisecond, 60*time.Millisecond)

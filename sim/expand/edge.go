@@ -33,7 +33,7 @@ func drawEdgeCase(p *plan.Plan, profile string) {
 // reported, and after the record of the report was evicted in favour of newer records.
 func drawLateDuplicates(p *plan.Plan, at func(uint64) draw.Value) {
 	p.Topology.Leased = at(10).ChancePermille(800)
-	p.Topology.DriftPPM, p.Topology.Mismatch = nil, false // The tolerated clock drift depends on the lease.
+	p.Topology.Mismatch = false
 	p.Topology.SenderPages, p.Topology.ReceiverPages = max(p.Topology.SenderPages, 6), max(p.Topology.ReceiverPages, 12)
 	p.Bounds.Grants, p.Bounds.Offers, p.Bounds.Peers = uint32(at(11).Between(1, 2)), 1, plan.New().Bounds.Peers
 	p.Bounds.Waiters, p.Bounds.ReservePPM = plan.New().Bounds.Waiters, 20_000

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -128,13 +127,12 @@ func drawWorld(d *Draft, profile string, added *Profile) {
 			int(protocol.FormAsync2))).String()
 	}
 	if at(80).ChancePermille(600) {
-		driftMax := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range p.NodeCount() {
-			drift := draw.Hash(p.Seed, draw.Clock, uint64(i), 1).Between(-driftMax, driftMax)
+			drift := draw.Hash(p.Seed, draw.Clock, uint64(i), 1).Between(-world.DriftMax, world.DriftMax)
 			if at(81).ChancePermille(300) { // The largest tolerated drift.
-				drift = driftMax
+				drift = world.DriftMax
 				if i < p.Topology.Senders {
-					drift = -driftMax
+					drift = -world.DriftMax
 				}
 			}
 			p.Topology.DriftPPM = append(p.Topology.DriftPPM, drift)

@@ -3,7 +3,6 @@ package expand
 import (
 	"time"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -27,9 +26,8 @@ func drawMixedNodes(p *plan.Plan, s *Scale) {
 	}
 	if len(p.Topology.DriftPPM) > 0 {
 		p.Topology.DriftPPM = nil
-		driftMax := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range n {
-			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(210+i)).Between(-driftMax, driftMax))
+			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(210+i)).Between(-world.DriftMax, world.DriftMax))
 		}
 	}
 	if !at(205).ChancePermille(330) {

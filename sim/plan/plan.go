@@ -130,8 +130,8 @@ type Topology struct {
 	// Foreign lists the nodes that write messages with another implementation's encoder, in any form that msgpack
 	// allows.
 	Foreign []Node `yaml:"foreign,omitempty,flow"`
-	// DriftPPM is the rate by which each node's clock runs fast, or slow if negative, in parts per million. Leases hold
-	// for rates up to guard / (2 lease - guard).
+	// DriftPPM is the rate by which each node's clock runs fast, or slow if negative, in parts per million. The ranks are
+	// configured for the largest difference between two of them.
 	DriftPPM []int `yaml:"drift_ppm,omitempty,flow"`
 	// Windows overrides bounds.window for individual nodes.
 	Windows []uint32 `yaml:"windows,omitempty,flow"`

@@ -89,8 +89,7 @@ func drawWorld(d *expand.Draft) {
 		for i := range p.Topology.Senders {
 			d.Topology.Pull = append(d.Topology.Pull, plan.Node(i))
 		}
-		// The tolerated clock drift depends on the lease.
-		d.Topology.DriftPPM, p.Timeouts.PullTTL = nil, min(p.Timeouts.PullTTL, p.Timeouts.Lease)
+		p.Timeouts.PullTTL = min(p.Timeouts.PullTTL, p.Timeouts.Lease)
 		if d.Topology.Delay = nil; at.Rehash().ChancePermille(600) {
 			for i := range p.Topology.Receivers {
 				d.Topology.Delay = append(d.Topology.Delay, p.ReceiverAt(i))

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -60,9 +59,8 @@ func drawWorld(d *expand.Draft) {
 	}
 	if len(p.Topology.DriftPPM) > 0 {
 		p.Topology.DriftPPM = nil
-		maxDrift := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range n {
-			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-maxDrift, maxDrift))
+			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-world.DriftMax, world.DriftMax))
 		}
 	}
 }

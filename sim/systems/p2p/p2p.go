@@ -32,8 +32,7 @@ var Flow = pd.Flow{
 		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(30, 100))
 		c.PushesMax = uint32(at(2).Between(1, 6))
 		if !draw.IsFixed(p.Seed) { // No setting is in force only because another one has the same value.
-			// No longer than Lease: LeaseGuard covers what the clocks of two nodes drift in that time.
-			c.ShareTTL = c.Lease * effects.Duration(at(10).Between(60, 100)) / 100
+			c.ShareTTL = c.Lease * effects.Duration(at(10).Between(60, 140)) / 100
 			c.BringTimeout = c.PutTimeout * effects.Duration(at(11).Between(50, 150)) / 100
 			if at(12).ChancePermille(300) {
 				c.LoansMax = uint32(at(13).Between(1, 4))

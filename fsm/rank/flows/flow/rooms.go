@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
 	"github.com/kvferry/kvferry/fsm/rank/memory/store"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 )
 
@@ -40,6 +41,13 @@ func (r *Rooms) CountClassRows() []uint32 {
 // than the sender stated is always safe (M4).
 func (e *Env) StatedLease(ns uint64) effects.Duration {
 	return effects.Duration(min(ns, uint64(e.Cfg.ReadLeaseMax)))
+}
+
+// AccessEnd returns until when this rank may begin accesses under a lease, by its own clock (M4). The lease began at since
+// or later, and its length counts by the clock of its owner, which may run faster than this one. What is left of it at the
+// end, LeaseGuard, is for a driver that is slow between reading the clock and the access.
+func (e *Env) AccessEnd(since effects.Time, lease effects.Duration) effects.Time {
+	return since.Add(link.ShortestSpan(lease, e.Cfg.DriftPPM) - e.Cfg.LeaseGuard)
 }
 
 // IsLandingWanted reports whether an engine may request the chunks of a landing. In a rank that drains none are kept,

@@ -28,7 +28,8 @@ type Settings struct {
 	// Lease is the duration of a write grant; default 30 s. A sender assumes this duration if a receiver states none.
 	Lease effects.Duration
 	// LeaseGuard is the time before the end of a lease at which its holder stops starting accesses under it; default 1
-	// s.
+	// s. It is how long a driver may be held up between reading the clock and an access. What clocks drift is subtracted
+	// besides (link.Settings.DriftPPM).
 	LeaseGuard effects.Duration
 	// ReadLeaseMax bounds the duration of an offer, renewals included, and how long a receiver believes that an offer
 	// stands.

@@ -16,8 +16,8 @@ import (
 // (M4), and ends LeaseGuard before the loan does. A fetch of a chunk after the right has ended is a miss.
 func (f *Requester) keepLoan(e *flow.Env, h table.Handle, r *getRow) {
 	m := &f.reply
-	leaseEnd := r.sentAt.Add(e.StatedLease(uint64(m.LeaseNS())))
-	r.readUntil = leaseEnd.Add(-e.Cfg.LeaseGuard)
+	stated := e.StatedLease(uint64(m.LeaseNS()))
+	r.readUntil = e.AccessEnd(r.sentAt, stated)
 	f.keys = f.keys[:0]
 	for i := range m.HitChunks {
 		f.keys = append(f.keys, r.keyAt(int(r.presentCount+i)))
@@ -47,7 +47,7 @@ func (f *Requester) keepLoan(e *flow.Env, h table.Handle, r *getRow) {
 	at := protocol.Endpoint{Host: r.peerAddr.Host, Port: r.peerAddr.InitPort}
 	keptLoan := e.Deferred.AddOffer(deferred.Offer{
 		Class: ownClass, Peer: r.peerID, SelfID: r.selfID, Operation: r.operation, Grant: r.readGrant, Request: r.requestHash,
-		Right:  lease.Right{Since: r.firstSentAt, Until: r.readUntil, ExpiresAt: leaseEnd},
+		Right:  lease.Right{Since: r.firstSentAt, Until: r.readUntil, ExpiresAt: r.sentAt.Add(stated)},
 		Origin: deferred.Origin{Peer: r.peer, Name: at.String(), Link: currentLink, Requester: h},
 	}, nil)
 	for i := range p.Keys {

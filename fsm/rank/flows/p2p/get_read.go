@@ -136,7 +136,7 @@ func (f *Requester) startRead(e *flow.Env, h table.Handle, r *getRow) {
 		return
 	}
 	f.recordPassing(e)
-	r.readUntil = r.sentAt.Add(e.StatedLease(uint64(m.LeaseNS())) - e.Cfg.LeaseGuard)
+	r.readUntil = e.AccessEnd(r.sentAt, e.StatedLease(uint64(m.LeaseNS())))
 	x, pages := e.Landings.BeginGrant(&e.Env, p, e.LandingPool(), landing.Purpose{
 		Owner: kernel.OwnerP2PRequester, Class: ownClass, Peer: r.peerID, Request: r.requestHash, CommitBy: r.readUntil, Expires: r.readUntil,
 	})

@@ -97,7 +97,7 @@ func (o *Owner) startPush(e *flow.Env, ev *effects.Received, request loan.Reques
 	x.grantedAfter, anchored = e.Links.ConvertInstant(&e.Env, request.Class, m.Ext.Stamps, m.Ext.GrantedNS)
 	x.writeUntil = e.Now.Add(effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.ReadLeaseMax))))
 	if anchored {
-		x.writeUntil = min(x.writeUntil, x.grantedAfter.Add(e.StatedLease(m.Ext.LeaseNS)-e.Cfg.LeaseGuard))
+		x.writeUntil = min(x.writeUntil, e.AccessEnd(x.grantedAfter, e.StatedLease(m.Ext.LeaseNS)))
 	}
 	if e.Now >= x.writeUntil || e.Cfg.Leased && (!anchored || x.grantedAfter <= o.pushes.replays.Watermark(request.Class)) {
 		e.Out.Mark(Marks.PushTooLate)

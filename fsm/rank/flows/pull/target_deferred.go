@@ -133,7 +133,7 @@ func (t *Target) onRenewReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	class := int(ref.Subject)
 	if t.renewers.CountsAsCurrent(&e.Env, ref) {
 		if askedAt, ns, ok := t.renewers.HandleReply(&e.Env, class, body); ok {
-			t.applyRenewal(e, class, askedAt.Add(e.StatedLease(ns)-e.Cfg.LeaseGuard))
+			t.applyRenewal(e, class, e.AccessEnd(askedAt, e.StatedLease(ns)))
 		}
 	}
 	t.renewLeases(e, class)
@@ -169,7 +169,7 @@ func (t *Target) offerRight(e *flow.Env, class int) (right lease.Right, known bo
 	ext := &t.offer.Ext
 	since, known := e.Links.ConvertInstant(&e.Env, class, ext.Stamps, ext.GrantedNS)
 	return lease.Right{
-		Since: since, Until: since.Add(e.StatedLease(ext.LeaseNS) - e.Cfg.LeaseGuard), ExpiresAt: t.offerReplayEnd(e),
+		Since: since, Until: e.AccessEnd(since, e.StatedLease(ext.LeaseNS)), ExpiresAt: t.offerReplayEnd(e),
 	}, known
 }
 

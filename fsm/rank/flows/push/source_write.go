@@ -24,7 +24,7 @@ func (f *Source) startWrite(e *flow.Env, h table.Handle, p *putRow) {
 	}
 	p.transfer.Begin(&e.Env, effects.Transfer{
 		Link: currentLink, Peer: currentID, Grant: p.Grant, Pairs: f.pairs, Gather: gather, Since: p.firstSentAt,
-		NotAfter: min(p.Deadline, p.sentAt.Add(lease-e.Cfg.LeaseGuard)),
+		NotAfter: min(p.Deadline, e.AccessEnd(p.sentAt, lease)),
 	}, sourceRef(kindTransfer, h))
 }
 

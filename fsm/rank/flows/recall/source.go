@@ -155,12 +155,10 @@ func (f *Source) requeueRecall(e *flow.Env, h table.Handle, r *recallRow) {
 }
 
 // startRead starts the one read. lease is the remaining time of the lease, counted from when the answered
-// attempt was sent. The right to read ends one LeaseGuard earlier, by this rank's clock (M4). The guard covers
-// the drift of the clocks in the meantime, both for the beginning of the read and for the completion that is
-// believed.
+// attempt was sent. The read begins before the right to it ends, and its completion is believed only before that (M4).
 func (f *Source) startRead(e *flow.Env, h table.Handle, r *recallRow, lease effects.Duration) {
 	r.phase, r.conn = recallReading, 0
-	r.readUntil = r.sentAt.Add(lease - e.Cfg.LeaseGuard)
+	r.readUntil = e.AccessEnd(r.sentAt, lease)
 	currentLink, currentID := e.Links.IncarnationOf(r.peer).Link()
 	r.transfer.Begin(&e.Env, effects.Transfer{
 		Link: currentLink, Peer: currentID, Grant: r.readGrant, Read: true, Pairs: f.pairs, Since: r.firstSentAt,

@@ -183,7 +183,7 @@ func (p *Producer) handleRegistration(e *flow.Env, ev *effects.Received) {
 	x.writeUntil = e.Now.Add(effects.Duration(min(m.Ext.PatienceNS, uint64(p.cfg.RegisterTimeout))))
 	if anchored {
 		lease := p.recordTime(e, m.Ext.LeaseNS)
-		x.writeUntil = min(x.writeUntil, x.grantedAfter.Add(link.ShortestSpan(lease, e.Cfg.DriftPPM)-e.Cfg.LeaseGuard))
+		x.writeUntil = min(x.writeUntil, e.AccessEnd(x.grantedAfter, lease))
 	}
 	p.share.Acquire(class)
 	p.byOperation.Add(table.Hash(x.operation, x.peerID[:]), h)

@@ -63,7 +63,7 @@ func (or *leaseTimeOracle) verifyTransferLease(n *world.Node, t *world.Transfer)
 
 // verifySubmission checks, when an access leaves the node, that the access is still allowed by the node's own clock,
 // whatever the driver has checked. On leased planes it also checks the clock of the owner of the pages, which only the
-// ledger can see.
+// ledger can see. A driver may be slow between reading the clock and the access, by up to the guard.
 func (or *leaseTimeOracle) verifySubmission(n *world.Node, t *world.Transfer) {
 	or.countJudged(checkSubmit)
 	if now := or.w.ReadClock(n); now > t.NotAfter {
@@ -74,9 +74,14 @@ func (or *leaseTimeOracle) verifySubmission(n *world.Node, t *world.Transfer) {
 		return
 	}
 	owner := t.Remote.Node
-	if g := owner.Grants[t.Grant]; g != nil && or.w.ReadClock(owner) > g.ExpiresAt {
-		or.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the lease ended by the clock of node %d",
-			n.AsSubject(), oracle.Transfer(t.ID), or.w.ReadClock(owner).Sub(g.ExpiresAt), owner.AsSubject())
+	g := owner.Grants[t.Grant]
+	if g == nil {
+		return
+	}
+	late := owner.ReadingAt(n.InstantOf(or.w.ReadClock(n).Add(pd.InfoOf(n).Cfg.LeaseGuard)))
+	if late > g.ExpiresAt {
+		or.fail(checkSubmit, "node %d submits a page of transfer %d so late that with a pause of its guard it would be %d ns after the end of the "+
+			"lease by the clock of node %d", n.AsSubject(), oracle.Transfer(t.ID), late.Sub(g.ExpiresAt), owner.AsSubject())
 	}
 }
 

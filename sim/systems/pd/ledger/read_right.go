@@ -66,5 +66,5 @@ func (or *deferredOfferOracle) readRightOf(n *world.Node, m *protocol.PullReadyN
 func rightEnd(n *world.Node, since effects.Time, leaseNS uint64) effects.Time {
 	cfg := &pd.InfoOf(n).Cfg
 	lease := min(leaseNS, uint64(cmp.Or(cfg.ReadLeaseMax, effects.Duration(leaseNS))))
-	return since.Add(effects.Duration(lease) - cfg.LeaseGuard)
+	return since.Add(effects.Duration(lease) - cfg.LeaseGuard - effects.Duration(lease)*effects.Duration(cfg.DriftPPM)/1_000_000 - 1)
 }
