@@ -56,13 +56,13 @@ type QueueState struct {
 	newGrant        effects.GrantID    // made in this step and not yet sent in a reply
 	storedPages     []effects.Page     `snap:"scratch"` // pages stored from a message since the last reply
 	carried         []carriedOperation `snap:"skip"`    // the last operation of each peer whose chunks came with the message
-	refusedOffers   []operationID      `snap:"skip"`    // offers that were refused for lack of room
+	recordedOffers  []operationID      `snap:"skip"`    // offers that were refused for lack of room, or read; a retry gets the same reply
 	newRequest      uint64             // the request that arrived in this step and may have to wait
 }
 
 func (s *QueueState) clearForReuse() {
 	*s = QueueState{pending: s.pending[:0], operationGrants: world.RecycleMap(s.operationGrants), storedPages: s.storedPages[:0],
-		carried: s.carried[:0], refusedOffers: s.refusedOffers[:0]}
+		carried: s.carried[:0], recordedOffers: s.recordedOffers[:0]}
 }
 
 // pendingRequest is a request that a receiver got and has not replied to yet.

@@ -86,6 +86,7 @@ func (or *queueOracle) beginRead(n *world.Node, t *world.Transfer) {
 	or.countPass(n, w)
 	or.oracles().prompt.verifyNotAbandoned(n, w.job)
 	w.reading, w.keyCount = true, 0
+	or.stateOf(n).recordedOffers = append(or.stateOf(n).recordedOffers, operationID{w.peer, w.operation})
 }
 
 // recordCancelled records that the machine cancels a read. The machine can do no more to make the reply possible.

@@ -195,19 +195,18 @@ func (or *tableShareOracle) verifyOfferReply(n *world.Node, w *pendingRequest, b
 	if !ok || !m.HasExt {
 		return
 	}
-	//exhaustive:ignore
-	switch effects.CodeFromWire(m.Ext.Code) {
-	case effects.TooMany:
-		queue, id := or.oracles().queue.stateOf(n), operationID{w.peer, w.operation}
-		if slices.Contains(queue.refusedOffers, id) {
-			or.countVoid(checkNoRoom) // A retry gets the reply to the first attempt again.
-			return
-		}
-		queue.refusedOffers = append(queue.refusedOffers, id)
+	queue, id := or.oracles().queue.stateOf(n), operationID{w.peer, w.operation}
+	isRecorded := slices.Contains(queue.recordedOffers, id) // A retry gets the reply to the first attempt again.
+	switch code := effects.CodeFromWire(m.Ext.Code); {
+	case code == effects.TooMany && isRecorded:
+		or.countVoid(checkNoRoom)
+	case code == effects.TooMany:
+		queue.recordedOffers = append(queue.recordedOffers, id)
 		or.verifyRoom(n, w)
-	case effects.TooLarge:
+	case code == effects.TooLarge && isRecorded:
+		or.countVoid(checkTooLarge)
+	case code == effects.TooLarge:
 		or.verifyTooLarge(n, w)
-	default:
 	}
 }
 
