@@ -19,6 +19,9 @@ func drawWorld(d *expand.Draft) {
 	p.Topology.Flags, p.Topology.Trust, p.Topology.Mismatch = plan.FlowFlags{flowWord: true}, false, false
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
 	p.Bounds.Peers, p.Bounds.Grants = uint32(at(7).Between(6, 12)), uint32(at(8).Between(8, 40))
+	if at(30).ChancePermille(250) { // Rows of peers are often given to others.
+		p.Bounds.Peers = uint32(at(31).Between(n-1, n))
+	}
 	s.Jobs, s.Groups, s.Plain = at(4).Between(3, 24), 1, 0
 	s.Window = at(6).RoundedDuration(300*time.Millisecond, 4*time.Second)
 	if len(p.Topology.DriftPPM) > 0 {

@@ -3,6 +3,7 @@ package register
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 )
 
 // Peer is the address of a producer rank.
@@ -10,6 +11,10 @@ type Peer struct {
 	Host     string
 	InitPort uint16 // for hellos
 	Port     uint16 // for registrations
+}
+
+func (p *Peer) addr() link.PeerAddr {
+	return link.PeerAddr{Host: p.Host, InitPort: p.InitPort, AllocPort: p.Port}
 }
 
 // Register asks the producer of a request to write the request's blocks. The outcome is OK when all blocks were

@@ -73,6 +73,8 @@ func (c *Consumer) startKeep(e *flow.Env, t effects.Ticket, request, transfer []
 			Theirs: flow.FormatCount(len(peers)) + " more",
 			Remedy: "retry when one has ended, or raise register.expected",
 		}
+	case !hasPeerRoom(e, peers):
+		code, why = effects.TooMany, noPeerReason(e)
 	}
 	if code != effects.OK {
 		engine.RefuseCommand(&e.Env, t, code, why)
@@ -88,11 +90,7 @@ func (c *Consumer) startKeep(e *flow.Env, t effects.Ticket, request, transfer []
 	e.Tickets.Add(t, consumerRef(timerKeepCommand, h))
 	e.Timers.Set(&w.timer, e.Now.Add(cmp.Or(timeout, c.cfg.RegisterTimeout)), consumerRef(timerKeepCommand, h))
 	for _, at := range peers {
-		peer := e.Links.AcquirePeer(&e.Env, link.PeerAddr{Host: at.Host, InitPort: at.InitPort, AllocPort: at.Port})
-		if peer == 0 {
-			c.finishKeep(e, h, effects.TooMany, noPeerReason(e))
-			return
-		}
+		peer := e.Links.AcquirePeer(&e.Env, at.addr())
 		eh, r := x.entries.Add()
 		l := &c.peerQueues[peer.Slot()]
 		*r = keepEntry{command: h, peer: peer, namedRound: l.keepRound}

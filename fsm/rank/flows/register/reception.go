@@ -38,20 +38,15 @@ func (c *Consumer) addReception(e *flow.Env, t effects.Ticket, x *Register) (eff
 			Remedy: "retry when one has ended, or raise register.receptions",
 		}
 	}
+	if !hasPeerRoom(e, x.Producers) {
+		return effects.TooMany, noPeerReason(e)
+	}
 	if c.pages, code, why = claimPages(e, &c.fullPlan, x.Blocks, c.pages[:0]); code != effects.OK {
 		return code, why
 	}
 	peers := c.peers[:0]
 	for _, at := range x.Producers {
-		peer := e.Links.AcquirePeer(&e.Env, link.PeerAddr{Host: at.Host, InitPort: at.InitPort, AllocPort: at.Port})
-		if peer == 0 {
-			for _, h := range peers {
-				e.Links.ReleasePeer(h)
-			}
-			releasePages(e.Pool, c.pages)
-			return effects.TooMany, noPeerReason(e)
-		}
-		peers = append(peers, peer)
+		peers = append(peers, e.Links.AcquirePeer(&e.Env, at.addr()))
 	}
 	c.peers = peers
 	timeout := cmp.Or(x.Timeout, c.cfg.RegisterTimeout)
@@ -84,6 +79,11 @@ func (c *Consumer) addReception(e *flow.Env, t effects.Ticket, x *Register) (eff
 		}
 	}
 	return effects.OK, nil
+}
+
+// hasPeerRoom reports whether the table of peers has room for all ranks of a producer.
+func hasPeerRoom(e *flow.Env, producers []Peer) bool {
+	return e.Links.HasRoomForPeers(len(producers), func(i int) link.PeerAddr { return producers[i].addr() })
 }
 
 func noPeerReason(e *flow.Env) *effects.Why {

@@ -92,6 +92,35 @@ func (l *Links) AcquirePeer(v *env.Env, addr PeerAddr) table.Handle {
 	return h
 }
 
+// HasRoomForPeers reports whether AcquirePeer would find room for each of n peers. A command that needs several peers is
+// refused as a whole, so no handshake may begin, and no row of another peer be given away, for the first ones of them.
+// addrOf returns the address of the i-th peer.
+func (l *Links) HasRoomForPeers(n int, addrOf func(i int) PeerAddr) bool {
+	o := &l.out
+	isNamed := func(addr PeerAddr, n int) bool {
+		for i := range n {
+			if addrOf(i) == addr {
+				return true
+			}
+		}
+		return false
+	}
+	missing := 0
+	for i := range n {
+		if addr := addrOf(i); o.findPeer(o.hashAddr(addr), addr) == 0 && !isNamed(addr, i) {
+			missing++
+		}
+	}
+	room, completions := o.peers.Max()-o.peers.Len(), o.evictedCompletions
+	for slot := range o.peers.Slots() {
+		p := o.peers.Get(o.peers.At(slot))
+		if room < missing && p != nil && o.mayEvict(p, completions, l.cfg.PeersMax) && !isNamed(p.addr, n) {
+			room, completions = room+1, completions+p.outstanding
+		}
+	}
+	return room >= missing
+}
+
 // HelloIDs returns the two names of the last completed hello between this node and the peer with an address, whether or
 // not the link is still up. The names are zero if there was no such hello or if the peer was evicted.
 func (l *Links) HelloIDs(addr PeerAddr) (self, peer effects.Incarnation) {
@@ -127,11 +156,16 @@ func (o *outbounds) findPeer(hash uint64, addr PeerAddr) table.Handle {
 func (o *outbounds) findEvictable(evictedMax uint32) table.Handle {
 	for slot := range o.peers.Slots() {
 		h := o.peers.At(slot)
-		if p := o.peers.Get(h); p != nil && p.users == 0 && !p.changed && o.evictedCompletions+p.outstanding <= evictedMax {
+		if p := o.peers.Get(h); p != nil && o.mayEvict(p, o.evictedCompletions, evictedMax) {
 			return h
 		}
 	}
 	return 0
+}
+
+// mayEvict reports whether a peer may be evicted when so many completions of evicted peers are outstanding.
+func (*outbounds) mayEvict(p *Outbound, evictedCompletions, evictedMax uint32) bool {
+	return p.users == 0 && !p.changed && evictedCompletions+p.outstanding <= evictedMax
 }
 
 // evictPeer removes the peer from the table and ends its link.
