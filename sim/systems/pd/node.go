@@ -115,6 +115,7 @@ func (w *Cluster) BootNode(n *world.Node) (world.Pools, error) {
 			cfg.RenewAddr = effects.Addr{}
 		}
 	}
+	w.varyConfig(n, &cfg)
 	for _, f := range w.Flows {
 		if f.ConfigureNode != nil {
 			f.ConfigureNode(w.SourcePlan, n, &cfg)
