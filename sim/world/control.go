@@ -235,12 +235,22 @@ func (c *Conn) notifyServer(w *World, always bool) {
 	}
 	s := w.Nodes[c.Server]
 	d := w.DrawForConn(draw.Notice, c)
-	// A directory uses a transport that reports the end of each connection, unless the network loses the end.
-	always = always || !c.Dead && (c.Channel == effects.ChannelDirectory || c.Channel == effects.ChannelHeartbeat)
-	if s.Up && s.Incarnation == c.serverIncarnation && (always || d.ChancePermille(500)) {
-		w.QueueForNode(s, d.Rehash().HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindConnLost, A: c.serverConnID()})
+	// A directory uses a transport that reports the end of each connection; if the network loses the end, keepalive does.
+	isWatched, delay := c.Channel == effects.ChannelDirectory || c.Channel == effects.ChannelHeartbeat, effects.Duration(0)
+	switch isNoticed := always || d.ChancePermille(500); {
+	case isNoticed, isWatched && !c.Dead:
+	case isWatched:
+		delay = keepaliveTime
+	default:
+		return
+	}
+	if s.Up && s.Incarnation == c.serverIncarnation {
+		w.QueueForNode(s, delay+d.Rehash().HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindConnLost, A: c.serverConnID()})
 	}
 }
+
+// keepaliveTime is how long a connection on which nothing arrives any more is taken for open by a directory's transport.
+const keepaliveTime = effects.Second
 
 var checkWindow = oracle.NewCheck("contract", "window of a connection")
 
@@ -313,12 +323,16 @@ func (w *World) handleRequestArrival(d Delivery) {
 		c.FindRequest(effects.Corr(d.B)).Parked = d.Body
 		return
 	}
+	isFirst := !c.reachedServer
 	c.reachedServer, c.serverIncarnation = true, s.Incarnation
 	q := c.FindRequest(effects.Corr(d.B))
 	w.Requests = append(w.Requests, Request{Conn: c, Corr: q.Corr, SentAt: q.SentAt, nth: q.nth, Offer: q.Offer,
 		Node: s.ID, Incarnation: s.Incarnation, Channel: c.Channel, repeatsField: q.RepeatsField, At: w.Now})
 	w.QueueForNode(s, 0, Delivery{Kind: KindReceived, A: c.serverConnID(), B: uint64(c.Channel), C: uint64(len(w.Requests)),
 		Body: d.Body})
+	if isFirst && c.Closed { // The client was gone before its first message arrived. The end arrives behind the message.
+		c.notifyServer(w, false)
+	}
 }
 
 // sendReply carries out an [effects.Reply].

@@ -1,6 +1,9 @@
 package world
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -199,18 +202,30 @@ func (n *Node) pauseProcess(w *World, x Delivery) {
 	w.Queue.Push(n.ResumeAt, Delivery{Kind: KindResume, Node: n.ID, Incarnation: n.Incarnation})
 }
 
-// resumeProcess resumes a process and carries out the deliveries of its backlog in order.
+// resumeProcess resumes a process and carries out the deliveries of its backlog in order. In half of the cases ticks come
+// last, because a driver reads its mailbox before it looks at the clock: then the machine handles messages long after
+// deadlines that it has not noticed.
 func (n *Node) resumeProcess(w *World) {
 	if !n.Up || n.ResumeAt > w.Now {
 		return
 	}
 	backlog := n.Backlog
 	n.Backlog, n.spareBacklog = n.spareBacklog[:0], nil
+	if n.nextDraw(w, draw.Tick).Rehash().ChanceIfRandom(500) {
+		slices.SortStableFunc(backlog, func(a, b Delivery) int { return cmp.Compare(tickRank(a), tickRank(b)) })
+	}
 	for _, d := range backlog {
 		w.HandleDelivery(d)
 	}
 	clear(backlog)
 	n.spareBacklog = backlog[:0]
+}
+
+func tickRank(d Delivery) int {
+	if d.Kind == KindTick {
+		return 1
+	}
+	return 0
 }
 
 // cutRandomConn breaks a random open connection.

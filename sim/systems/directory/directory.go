@@ -179,6 +179,7 @@ func limitsOf(p *plan.Plan) core.Config {
 	d := core.Default()
 	d.Instances, d.Workers, d.WorkersPerInstance, d.WorkersPerConnection, d.Holders = 8, 16, 4, 4, 64
 	d.Silence, d.SyncTimeout, d.Fade, d.EndsPerStep = silenceTimeout, syncTimeout, fadeTime, 16
+	d.Yield = 2 * effects.Second // A process that two late messages of its predecessors make look old is believed again before the end.
 	d.Syncs, d.SweepRows = at(1).Between(1, 4), 1+at(2).Between(0, 40)
 	if p.System == "fleet" {
 		d.PeersPerLookup = 2 * fleetSize
