@@ -101,6 +101,10 @@ const (
 	factFits                                               // the metadata of a plain engine is taken or refused
 	factAnswer                                             // a plain engine gets metadata of the node
 	factWindow                                             // the window of a plain engine is stated
+	factProof                                              // an expulsion of a producer is reported as done
+	factOpen                                               // the gateway's registrations with producers are counted
+	factGreeting                                           // a hello names a rank of a plain engine
+	factHeartbeat                                          // a heartbeat is passed on
 	factEnd                                                // one more than the last
 )
 
@@ -170,7 +174,7 @@ var System = custom.System{
 		settings,
 	},
 	FactNames: []string{"stored", "read", "received", "ended", "registered", "written", "passed", "completed", "told", "taken",
-		"engine", "agent", "asked", "tries", "patience", "fits", "answer", "window"},
+		"engine", "agent", "asked", "tries", "patience", "fits", "answer", "window", "proof", "open", "greeting", "heartbeat"},
 	// The last requests begin 45 s after the faults, and a consumer holds its command until its router gives the request
 	// up.
 	CommandTimeout: 100 * time.Second,

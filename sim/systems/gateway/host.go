@@ -225,6 +225,7 @@ func (h *host) carryOut(e effects.Effect, out *effects.Effects) {
 		h.lastID++
 		h.proofs[h.lastID] = e.Grant
 		number, peer := h.lastID, h.grants[e.Grant]
+		h.ledger.recordExpulsion(number, peer)
 		h.callGateway(out, &subject{}, func(o *machine.Effects) { h.g.Expel(h.now, peer, number, o) })
 	case *effects.Transfer:
 		h.startTransfer(e, out)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,52 @@ func (h *host) passNotification(a machine.Agent, f *frame, out *effects.Effects)
 		if a == machine.Front && protocol.NotificationKindOf(f.body) == protocol.NixlRegistration {
 			h.verifyTaken(&about, f, o, out)
 		}
+		if a == machine.Front && protocol.NotificationKindOf(f.body) == protocol.NixlHeartbeat {
+			h.verifyHeartbeat(f, o, out)
+		}
 	})
+}
+
+// verifyHeartbeat judges what becomes of a heartbeat: it is passed to the rank, or waits for a hello that is in flight.
+func (h *host) verifyHeartbeat(f *frame, o *machine.Effects, out *effects.Effects) {
+	limits := protocol.DefaultLimits()
+	var m protocol.PushHeartbeat
+	if m.Decode(f.body, &limits) != nil || len(m.RequestIDs) == 0 {
+		return
+	}
+	h.ledger.heartbeat = m.RequestIDs
+	if len(h.ledger.hellos) == 0 && !slices.ContainsFunc(o.Events, func(ev effects.Event) bool {
+		e, is := ev.(*effects.Received)
+		return is && (e.Channel == effects.ChannelInit || protocol.PushKindOf(e.Body) == protocol.PushKindKeep)
+	}) {
+		observe(out, factHeartbeat, effects.Invalid, fmt.Sprintf("a heartbeat of %s is not passed to the rank, and no hello is in flight", f.from))
+		return
+	}
+	observe(out, factHeartbeat, effects.OK, "")
+}
+
+// verifyKept judges what the rank is asked to keep: the requests that the latest heartbeat names.
+func (h *host) verifyKept(m *protocol.PushKeep, out *effects.Effects) {
+	if !slices.EqualFunc(m.Keep, h.ledger.heartbeat, bytes.Equal) {
+		observe(out, factHeartbeat, effects.Invalid, fmt.Sprintf("the rank is asked to keep %q, and the latest heartbeat names %q", m.Keep,
+			h.ledger.heartbeat))
+		return
+	}
+	observe(out, factHeartbeat, effects.OK, "")
+}
+
+// verifyGreeting judges the incarnation in a hello of a consumer's rank: it is of one record of the gateway.
+func (h *host) verifyGreeting(hello *protocol.HixlInitRequest, out *effects.Effects) {
+	l := &h.ledger
+	incarnation, key := effects.Incarnation(hello.Ext.Incarnation), keyOf(hello.Ext.Blobs[0])
+	if former, is := l.keys[incarnation]; is && former != key {
+		observe(out, factGreeting, effects.Invalid, fmt.Sprintf("%s says hello as the incarnation that it was with another writer",
+			hello.LocalID))
+		return
+	}
+	l.keys[incarnation] = key
+	l.greetings[l.senders[incarnation]]++
+	observe(out, factGreeting, effects.OK, "")
 }
 
 // verifyTaken judges whether a registration of a consumer is taken, or refused for a reason that there is.
@@ -207,7 +253,7 @@ func (h *host) verifyBusy(number int, out *effects.Effects) {
 
 // verifyPassed judges what the gateway sends to the rank in the name of a consumer's rank: a hello states the window; a
 // registration has been taken and has not ended, the rank does not have it already, it is passed again at most TriesMax
-// times, and the rank is told how long it may still wait.
+// times, each time after a hello, and the rank is told how long it may still wait.
 func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
 	limits := protocol.DefaultLimits()
 	l := &h.ledger
@@ -219,7 +265,13 @@ func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
 			if r, ok := h.g.FindRoute(keyOf(hello.Ext.Blobs[0])); ok {
 				l.senders[effects.Incarnation(hello.Ext.Incarnation)], l.greeted[e.Conn] = r.Name, r.Name
 			}
+			h.verifyGreeting(&hello, out)
 		}
+		return
+	}
+	var kept protocol.PushKeep
+	if protocol.PushKindOf(e.Body) == protocol.PushKindKeep && kept.Decode(e.Body, &limits) == nil {
+		h.verifyKept(&kept, out)
 		return
 	}
 	var m protocol.PushRegistration
@@ -238,8 +290,12 @@ func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
 	case x.passed:
 		observe(out, factPassed, effects.Invalid, fmt.Sprintf("the gateway passes registration %s to the rank twice", key))
 		return
+	case x.passes > 0 && l.greetings[x.sender] == x.greeting:
+		observe(out, factPassed, effects.Invalid, fmt.Sprintf("the gateway passes registration %s to the rank again, which does not know "+
+			"its peer, without a hello", key))
+		return
 	}
-	x.passed = true
+	x.passed, x.greeting = true, l.greetings[x.sender]
 	observe(out, factPassed, effects.OK, "")
 	if x.passes++; x.passes > 1+h.shape.triesMax {
 		observe(out, factTries, effects.Invalid, fmt.Sprintf("the gateway passes registration %s %d times, and TriesMax is %d", key, x.passes,

@@ -16,7 +16,7 @@ import (
 func (l *ledger) subjectOfConn(conn effects.Conn) subject {
 	for _, c := range l.conns {
 		if c.conn == conn {
-			return subject{producer: placeOf(c.rank.Host, c.rank.Port)}
+			return subject{producer: placeOf(c.rank.Host, c.rank.Port), rank: c.rank}
 		}
 	}
 	return subject{}
@@ -150,11 +150,70 @@ func (l *ledger) recordSent(n *machine.Notification) {
 	if protocol.NotificationKindOf(n.Body) != protocol.NixlRegistration {
 		return
 	}
+	l.told[n.Agent] = append(slices.Clone(l.told[n.Agent]), target{l.agentsOf[n.Agent].producer, n.To})
 	for i := range l.asks {
 		if x := &l.asks[i]; x.operation == n.Tag && !x.over {
 			x.agent, x.to = n.Agent, n.To
 		}
 	}
+}
+
+// verifyOpen judges the number of registrations with producers that the gateway has open: those that a producer may still
+// write are open, and those that have ended are not.
+func (h *host) verifyOpen(out *effects.Effects) {
+	l := &h.ledger
+	now := l.counted
+	now.open = h.g.Counts().OpenRegistrations
+	now.maybe, now.certain = l.countAsks()
+	if now == l.counted {
+		return
+	}
+	l.counted = now
+	switch {
+	case now.open < now.certain:
+		observe(out, factOpen, effects.Invalid, fmt.Sprintf("%d registrations with producers are open, and %d were sent, have no "+
+			"completion, and their agents exist", now.open, now.certain))
+	case now.open > now.maybe:
+		observe(out, factOpen, effects.Invalid, fmt.Sprintf("%d registrations with producers are open, and all but %d have ended: "+
+			"their completions came, or their agents are gone", now.open, now.maybe))
+	default:
+		observe(out, factOpen, effects.OK, "")
+	}
+}
+
+// recordExpulsion records the agents that were named to a rank of a producer whose expulsion begins.
+func (l *ledger) recordExpulsion(number uint64, peer effects.Incarnation) {
+	at, is := l.stated[peer]
+	if !is {
+		return
+	}
+	x := expulsion{target: at}
+	for _, a := range sortedKeys(l.told) {
+		if slices.Contains(l.told[a], at) {
+			x.agents = append(x.agents, a)
+		}
+	}
+	l.expulsions[number] = x
+}
+
+// verifyProof judges that a rank of a producer whose expulsion is done can reach no agent that was named to it before: all
+// of them are gone.
+func (h *host) verifyProof(number uint64, out *effects.Effects) {
+	l := &h.ledger
+	x, is := l.expulsions[number]
+	delete(l.expulsions, number)
+	if !is {
+		observe(out, factProof, unjudged, "")
+		return
+	}
+	for _, a := range x.agents {
+		if _, exists := l.agentsOf[a]; exists {
+			observe(out, factProof, effects.Invalid, fmt.Sprintf("the expulsion of %s at %s is done, and agent %d, to which it may write, "+
+				"exists", x.target.agent, x.target.producer, a))
+			return
+		}
+	}
+	observe(out, factProof, effects.OK, "")
 }
 
 // recordCompletion records a notification of a producer that it has written everything.
@@ -171,22 +230,46 @@ func (l *ledger) recordCompletion(a machine.Agent, from string, body []byte) {
 	}
 }
 
-// verifyReplied judges a reply to the rank: the window of a hello. A registration that is answered is over.
+// verifyReplied judges a reply to the rank. A hello states the window, and the agent that the side channel stated last. A
+// registration that is answered is over: its producer does not write any more.
 func (h *host) verifyReplied(e *effects.Replied, out *effects.Effects) {
 	limits := protocol.DefaultLimits()
 	var end protocol.PushEnd
 	if end.Decode(e.Body, &limits) == nil && end.Operation != 0 {
 		for i := range h.ledger.asks {
-			if x := &h.ledger.asks[i]; x.operation == end.Operation {
-				x.over = true
+			x := &h.ledger.asks[i]
+			if x.operation != end.Operation {
+				continue
 			}
+			if _, exists := h.ledger.agentsOf[x.agent]; exists && !x.over {
+				observe(out, factOpen, effects.Invalid, fmt.Sprintf("the rank is told that registration %d has ended as %s, and agent %d, "+
+					"which was named to %s, exists", x.operation, effects.CodeFromWire(end.Code), x.agent, x.to))
+			}
+			x.over = true
 		}
 		return
 	}
 	var m protocol.HixlInitResponse
 	if m.Decode(e.Body, &limits) == nil && m.HasExt && m.Ext.Code == 0 {
 		h.verifyWindow(&m.Ext, out)
+		h.verifyAnswered(h.ledger.subjectOfConn(h.sends[e.Corr]), &m.Ext, out)
 	}
+}
+
+// verifyAnswered judges the answer to a hello of the rank: it is in the name of the agent that the side channel of the
+// producer's rank stated last.
+func (h *host) verifyAnswered(about subject, x *protocol.HelloExt, out *effects.Effects) {
+	if about.producer == "" || len(x.Blobs) != 1 {
+		return
+	}
+	r, ok := h.g.FindRoute(keyOf(x.Blobs[0]))
+	if want := h.ledger.described[about.rank]; !ok || r.Name != want || r.Incarnation != effects.Incarnation(x.Incarnation) {
+		observe(out, factGreeting, effects.Invalid, fmt.Sprintf("the rank is told that rank %d of %s is agent %q, and its side channel "+
+			"states %q", about.rank.Rank, about.producer, r.Name, want))
+		return
+	}
+	h.ledger.stated[r.Incarnation] = target{about.producer, r.Name}
+	observe(out, factGreeting, effects.OK, "")
 }
 
 // verifyWindow judges the window that the gateway states for a rank of a plain engine.
@@ -253,6 +336,9 @@ func (h *host) verifyQueryReply(about *subject, c *completion, o *machine.Effect
 	}
 	field := strings.TrimPrefix(strings.TrimPrefix(refused, "producer's "), "consumer's ")
 	field, _, _ = strings.Cut(field, "[")
+	if refused == "" && about.producer != "" {
+		h.ledger.described[about.rank] = agentIn(c.body)
+	}
 	switch {
 	case len(wrong) > 0 && !slices.Contains(wrong, field):
 		observe(out, factFits, effects.Invalid, fmt.Sprintf("%s has another %v, and the gateway names %q", about.host, wrong, refused))
@@ -261,6 +347,17 @@ func (h *host) verifyQueryReply(about *subject, c *completion, o *machine.Effect
 	default:
 		observe(out, factFits, effects.OK, "")
 	}
+}
+
+// agentIn returns the agent that the answer of a side channel states.
+func agentIn(body []byte) string {
+	limits := protocol.DefaultLimits()
+	var hello protocol.NixlHello
+	var m protocol.NixlMetadata
+	if hello.Decode(body, &limits) != nil || m.Decode(hello.Metadata, &limits) != nil {
+		return ""
+	}
+	return string(m.Agent)
 }
 
 // differences returns the names of the fields of a side channel's answer that do not fit the node. The rank that

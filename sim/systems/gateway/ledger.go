@@ -28,6 +28,15 @@ type ledger struct {
 	senders     map[effects.Incarnation]string // the agents of consumers, as the rank knows them
 	greeted     map[effects.Conn]string        // the agents in whose names hellos were sent
 	hellos      map[effects.Request]effects.Conn
+
+	described  map[machine.PlainRank]string       // the agent that the side channel of a producer's rank stated last
+	stated     map[effects.Incarnation]target     // producers' ranks, by the incarnations in the answers to hellos
+	told       map[machine.Agent][]target         // the ranks of producers that an agent was named to
+	expulsions map[uint64]expulsion               // those that are not done, by number
+	keys       map[effects.Incarnation]uint64     // the records of consumers' ranks, by the incarnations in hellos
+	greetings  map[string]int                     // hellos in the names of consumers' agents
+	heartbeat  [][]byte                           // the requests that the latest heartbeat names
+	counted    struct{ open, maybe, certain int } // the numbers of registrations that were compared last
 	// blurred means that the model cannot tell any more which registration has ended: two records of an engine may have
 	// taken it.
 	blurred bool
@@ -38,10 +47,19 @@ type limits struct{ engines, agents, registrations, pending int }
 
 // A subject says what a call of the gateway is about.
 type subject struct {
-	producer string // the place of its side channel; "": none
-	attempt  int    // the number of an attempt; 0: none
-	host     string // of a query
+	producer string            // the place of its side channel; "": none
+	rank     machine.PlainRank // of the producer
+	attempt  int               // the number of an attempt; 0: none
+	host     string            // of a query
+}
 
+// A target is a rank of a producer, as an agent writes to it: the place of its side channel, and the name of its agent.
+type target struct{ producer, agent string }
+
+// An expulsion is one of a rank of a producer, with the agents that were named to it.
+type expulsion struct {
+	target target
+	agents []machine.Agent
 }
 
 // An openConn is a connection of the rank to a rank of a producer.
@@ -82,12 +100,15 @@ type takenRegistration struct {
 	arrived effects.Time
 	passes  int  // how often it was passed to the rank
 	passed  bool // the rank has it
+	// greeting is the number of hellos of its peer when it was passed last.
+	greeting int
 }
 
 func newLedger(s shape, l limits) ledger {
 	return ledger{shape: s, limits: l, queries: map[uint64]subject{}, loads: map[uint64]subject{},
 		agentsOf: map[machine.Agent]subject{}, senders: map[effects.Incarnation]string{}, hellos: map[effects.Request]effects.Conn{},
-		greeted: map[effects.Conn]string{}}
+		greeted: map[effects.Conn]string{}, described: map[machine.PlainRank]string{}, stated: map[effects.Incarnation]target{},
+		told: map[machine.Agent][]target{}, expulsions: map[uint64]expulsion{}, keys: map[effects.Incarnation]uint64{}, greetings: map[string]int{}}
 }
 
 // placeOf returns the name of a producer's side channel.
@@ -177,6 +198,7 @@ func (l *ledger) findTaken(key string) *takenRegistration {
 // removeAgent records that an agent is gone, or could not be made. Nothing that was registered by it is open any more.
 func (l *ledger) removeAgent(a machine.Agent) {
 	delete(l.agentsOf, a)
+	delete(l.told, a)
 	for i := range l.asks {
 		if l.asks[i].agent == a && a != 0 {
 			l.asks[i].over = true

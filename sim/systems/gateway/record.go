@@ -52,4 +52,8 @@ func (h *host) recordEffects(about *subject, o *machine.Effects, out *effects.Ef
 		default: // It is judged elsewhere.
 		}
 	}
+	for _, n := range o.DoneExpulsions {
+		h.verifyProof(n, out)
+	}
+	h.verifyOpen(out)
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// The checks of the gateway's settings. Each has a fact, which the model reports when it has judged.
+// The checks of the gateway's settings and of its books. Each has a fact, which the model reports when it has judged.
 var (
 	checkTaken    = oracle.NewCheck("S17", "registrations of plain consumers, taken or refused")
 	checkEngine   = oracle.NewCheck("S17", "plain engines, taken or refused")
@@ -16,6 +16,11 @@ var (
 	checkFits     = oracle.NewCheck("S22", "metadata of plain engines, taken or refused by name")
 	checkAnswer   = oracle.NewCheck("S3", "memory that plain engines are told of")
 	checkWindow   = oracle.NewCheck("contract", "windows stated for plain engines")
+
+	checkProof     = oracle.NewCheck("S4", "expulsions of plain producers")
+	checkOpen      = oracle.NewCheck("S4", "registrations with plain producers that are open or have ended")
+	checkGreeting  = oracle.NewCheck("S12", "incarnations of plain engines in hellos")
+	checkHeartbeat = oracle.NewCheck("L7", "heartbeats of plain consumers")
 )
 
 // factCheck returns the check of a fact.
@@ -37,6 +42,14 @@ func factCheck(f effects.Fact) oracle.Check {
 		return checkFits
 	case factAnswer:
 		return checkAnswer
+	case factProof:
+		return checkProof
+	case factOpen:
+		return checkOpen
+	case factGreeting:
+		return checkGreeting
+	case factHeartbeat:
+		return checkHeartbeat
 	default:
 		return checkWindow
 	}
