@@ -16,6 +16,9 @@ type agentModel struct {
 	failing   int    // permille of the agents and loads that fail
 	drawCount uint64
 
+	flakyUntil effects.Time // notifications count as not sent
+	flaky      flakiness
+
 	agents    map[machine.Agent]*agent
 	tasks     []task
 	transfers map[effects.Corr]*transfer
@@ -25,6 +28,17 @@ type agentModel struct {
 	lastID    uint64
 	prefix    string `snap:"share"` // of the names of agents; different in each incarnation
 }
+
+// A flakiness is how sending notifications fails.
+type flakiness uint8
+
+const (
+	losesAll       flakiness = iota // none is sent
+	deniesAll                       // each arrives and counts as not sent
+	losesSome                       // one in two is not sent
+	deniesSome                      // one in two arrives and counts as not sent
+	flakinessCount = iota
+)
 
 // An agent is an agent of libnixl at the node.
 type agent struct {
@@ -72,6 +86,7 @@ const (
 	purposeQuery purposeKind = iota + 1
 	purposeNote
 	purposeWrite
+	purposeDenied // a notification that counts as not sent, whether or not it arrives
 )
 
 const (

@@ -24,7 +24,17 @@ type (
 	forgetBody  struct {                // the rank does not know its peers any more, for some time
 		span effects.Duration
 	}
-	cancelBody struct{} // cancel all hellos, as the driver does before it closes
+	refuseBody struct { // the rank does not know its peers, and refuses hellos, for some time
+		number uint32
+		span   effects.Duration
+	}
+	flakyBody struct { // notifications count as not sent, for some time
+		number uint32
+		span   effects.Duration
+	}
+	unlinkBody struct{ nth uint32 }    // a link to a producer is lost, or all are
+	astrayBody struct{ number uint32 } // expect a request of a rank that its engine does not have
+	cancelBody struct{}                // cancel all hellos, as the driver does before it closes
 )
 
 func (*receiveBody) IsCommand() {}
@@ -35,13 +45,67 @@ func (*abortBody) IsCommand()   {}
 func (*healBody) IsCommand()    {}
 func (*cancelBody) IsCommand()  {}
 func (*forgetBody) IsCommand()  {}
+func (*refuseBody) IsCommand()  {}
+func (*flakyBody) IsCommand()   {}
+func (*unlinkBody) IsCommand()  {}
+func (*astrayBody) IsCommand()  {}
+
+// unlinkAll is the number of an item that has all links to producers lost.
+const unlinkAll = 100
+
+// How the rank refuses hellos for some time.
+const (
+	refusesHellos  = iota // as if its table of peers were full
+	replacesHellos        // as if another hello took the place of each before its list of buffers arrives
+	refusalKinds
+)
+
+// refuseHello changes what the gateway sends to the rank as if the rank had forgotten its peers and took no others, while
+// it refuses hellos: registrations and heartbeats are stale, a hello states pages that do not fit, or a list of buffers
+// follows no hello.
+func (h *host) refuseHello(e *effects.Received) {
+	if h.now >= h.refuseUntil {
+		return
+	}
+	limits := protocol.DefaultLimits()
+	var hello protocol.HixlInitRequest
+	var list protocol.HixlMemInfoRequest
+	var kept protocol.PushKeep
+	switch {
+	case e.Channel == effects.ChannelInit && h.refusal == refusesHellos && hello.Decode(e.Body, &limits) == nil && hello.HasExt:
+		hello.Ext.PageBytes++
+		e.Body = hello.Append(nil)
+	case e.Channel == effects.ChannelInit && h.refusal == replacesHellos && list.Decode(e.Body, &limits) == nil:
+		e.Conn = 1 // No hello comes on this connection: the gateway's numbers are higher.
+	case protocol.PushKindOf(e.Body) == protocol.PushKindKeep && kept.Decode(e.Body, &limits) == nil:
+		kept.To = protocol.UUID{1}
+		e.Body = kept.Append(nil)
+	}
+}
+
+// loseLinks has one link to a producer lost, or all of them. The driver may report the loss of a link at any time.
+func (h *host) loseLinks(nth uint32) {
+	var open []effects.Link
+	for _, link := range sortedKeys(h.links) {
+		if l := h.links[link]; !l.lost && l.route.Agent == 0 { // The links to consumers end with their writers.
+			open = append(open, link)
+		}
+	}
+	for i, link := range open {
+		if l := h.links[link]; nth == unlinkAll || i == int(nth)%len(open) {
+			l.lost = true
+			h.links[link] = l
+			h.events = append(h.events, &effects.LinkLost{Link: link, Peer: l.peer})
+		}
+	}
+}
 
 // forgetPeer changes a registration of a consumer as if it were meant for a former incarnation of the rank, while the rank
 // forgets its peers. The rank answers that it is stale.
 func (h *host) forgetPeer(e *effects.Received) {
 	limits := protocol.DefaultLimits()
 	var m protocol.PushRegistration
-	if h.now >= h.forgetUntil || protocol.PushKindOf(e.Body) != protocol.PushKindRegistration || m.Decode(e.Body, &limits) != nil {
+	if h.now >= max(h.forgetUntil, h.refuseUntil) || protocol.PushKindOf(e.Body) != protocol.PushKindRegistration || m.Decode(e.Body, &limits) != nil {
 		return
 	}
 	m.Ext.To = protocol.UUID{1}
@@ -112,6 +176,25 @@ func (h *host) handleCommand(e *effects.Command, out *effects.Effects) {
 		h.failing = 0
 	case *forgetBody:
 		h.forgetUntil = h.now.Add(x.span)
+	case *refuseBody:
+		h.refuseUntil, h.refusal = h.now.Add(x.span), x.number%refusalKinds
+	case *flakyBody:
+		h.flakyUntil, h.flaky = h.now.Add(x.span), flakiness(x.number%flakinessCount)
+	case *unlinkBody:
+		h.loseLinks(x.nth)
+	case *astrayBody:
+		j.name = requestName("a", x.number)
+		at := machine.PlainRank{Host: producerOf(x.number), Port: sidePort, Stages: 1}
+		at.Ranks = h.shape.ranksOf(at.Host)
+		if at.Rank = at.Ranks; x.number/2%2 == 0 {
+			at.Stage, at.Rank = 1, 0
+		}
+		addr := at.Addr()
+		h.begin(j, &register.Expect{
+			Request: []byte(j.name + "-00000001"), Producers: []register.Peer{{Host: addr.Host, InitPort: addr.Port, Port: addr.Port}},
+			Timeout: effects.Second,
+		})
+		return
 	case *cancelBody:
 		h.callGateway(out, &subject{}, func(o *machine.Effects) { h.g.CancelHellos(o) })
 		h.verifyHellosCancelled(out)

@@ -19,7 +19,7 @@ func isCalm(p *plan.Plan) bool {
 	}
 	return len(p.Faults) == 0 && len(p.Strikes) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(p.Rates)),
 		func(n int) bool { return n > 0 }) && !slices.ContainsFunc(p.Items, func(x plan.Item) bool {
-		return slices.Contains([]string{"odd", "leave", "stray", "forget"}, x.Do)
+		return slices.Contains([]string{"odd", "leave", "stray", "forget", "refuse", "unlink", "flaky", "astray", "restart"}, x.Do)
 	})
 }
 
@@ -162,6 +162,7 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 		if d.NumberBelow("odd", 0, 2) == 0 {
 			drawOddities(d, p)
 		}
+		drawTroubles(d, p)
 		if d.NumberBelow("lossy", 0, 2) == 0 {
 			p.Rates[plan.FaultReplyLost] = 10 + int(d.NumberBelow("lossy", 1, 200))
 			p.Rates[plan.FaultMessageDelayed] = 10 + int(d.NumberBelow("lossy", 2, 300))
@@ -179,6 +180,46 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 		request(1100+uint64(i), number, begin, false)
 	}
 	slices.SortStableFunc(p.Items, func(a, b plan.Item) int { return cmp.Compare(a.At, b.At) })
+}
+
+// drawTroubles draws what makes the rank say hello to a producer again, what fails on the way to a plain engine, and how
+// the rank forgets peers and refuses them.
+func drawTroubles(d custom.Draws, p *plan.Plan) {
+	if d.NumberBelow("restart", 0, 2) == 0 {
+		restarts := d.Items("restart", 1, 3, slices.Concat(producers, consumers)...)
+		p.Items = append(p.Items, restarts...)
+		for i, x := range restarts {
+			if x.Node >= firstConsumer {
+				continue
+			}
+			// The rank says hello again, and registers: the first request after the restart.
+			number := firstRenewed + uint32(2*i) + uint32(x.Node-firstProducer)
+			after := d.Duration("renewed", 3*uint64(i), time.Millisecond, 500*time.Millisecond)
+			p.Items = append(p.Items, plan.Item{At: x.At + after, Do: "unlink", Node: hostNode, Number: unlinkAll},
+				plan.Item{At: x.At + after + d.Duration("renewed", 3*uint64(i)+1, 0, 300*time.Millisecond), Do: "receive", Node: hostNode, Number: number},
+				plan.Item{At: x.At + after + d.Duration("renewed", 3*uint64(i)+2, 0, time.Second), Do: "compute", Node: x.Node, Number: number})
+		}
+	}
+	if d.NumberBelow("unlink", 0, 2) == 0 {
+		p.Items = append(p.Items, d.Items("unlink", 1, 5, hostName)...) // Their numbers are below unlinkAll.
+	}
+	if d.NumberBelow("flaky", 0, 2) == 0 {
+		flaky := d.Items("flaky", 1, 2, hostName)
+		for i := range flaky {
+			flaky[i].Span = d.Duration("flaky", uint64(i), 100*time.Millisecond, 2*time.Second)
+		}
+		p.Items = append(p.Items, flaky...)
+	}
+	if d.NumberBelow("refuse", 0, 2) == 0 {
+		refuse := d.Items("refuse", 1, 2, hostName)
+		for i := range refuse {
+			refuse[i].Span = d.Duration("refuse", uint64(i), 500*time.Millisecond, 4*time.Second)
+		}
+		p.Items = append(p.Items, refuse...)
+	}
+	if d.NumberBelow("astray", 0, 3) == 0 {
+		p.Items = append(p.Items, d.Items("astray", 1, 3, hostName)...)
+	}
 }
 
 // drawOddities draws plain engines that do not behave, one that leaves for good, and requests that name engines which do

@@ -56,6 +56,16 @@ func (h *host) sendNote(n machine.Notification, out *effects.Effects) {
 		return
 	}
 	f := &frame{kind: frameNote, to: n.To, from: h.nameOf(n.Agent), body: n.Body}
+	if h.now < h.flakyUntil {
+		all := h.flaky == losesAll || h.flaky == deniesAll
+		switch fails := all || h.draw().ChancePermille(500); {
+		case fails && (h.flaky == deniesAll || h.flaky == deniesSome):
+			p.kind = purposeDenied
+		case fails:
+			h.completions = append(h.completions, completion{p, effects.Unreachable, nil})
+			return
+		}
+	}
 	h.send(h.now, out, h.boot.Addr(nodeOf(n.To), port), f, p)
 }
 
@@ -134,8 +144,8 @@ func (h *host) handleCompletion(c *completion, out *effects.Effects) {
 			h.g.OnQueryReply(h.now, c.purpose.id, c.body, c.code, o)
 			h.verifyQueryReply(&about, c, o, out)
 		})
-	case purposeNote:
-		if c.code != effects.OK {
+	case purposeNote, purposeDenied:
+		if c.code != effects.OK || c.purpose.kind == purposeDenied {
 			var a uint64
 			_, _ = fmt.Sscan(c.purpose.name, &a)
 			about := h.ledger.agentsOf[machine.Agent(a)]

@@ -71,7 +71,8 @@ type (
 		number uint32
 		span   effects.Duration
 	}
-	leaveBody struct{} // end, and do not return
+	leaveBody   struct{} // end, and do not return
+	restartBody struct{} // restart at once, with the same configuration
 )
 
 func (*computeBody) IsCommand() {}
@@ -79,6 +80,7 @@ func (*foreseeBody) IsCommand() {}
 func (*wantBody) IsCommand()    {}
 func (*oddBody) IsCommand()     {}
 func (*leaveBody) IsCommand()   {}
+func (*restartBody) IsCommand() {}
 
 // The times of plain engines.
 const (
@@ -222,6 +224,8 @@ func (e *plainEngine) handleCommand(x *effects.Command, out *effects.Effects) {
 		if e.oddity.isRestart() {
 			e.restart(out)
 		}
+	case *restartBody:
+		e.restart(out)
 	case *leaveBody:
 		e.restart(out) // Its commands end.
 		e.left = true
@@ -305,7 +309,7 @@ func (e *plainEngine) handleFrame(x *effects.Received, out *effects.Effects) {
 	switch ok := f.decode(x.Body); {
 	case !ok || e.left:
 	case f.kind == frameQuery:
-		answer = e.describe(f.body)
+		answer = e.describe(f.body, out)
 	case e.rankOf(f.to) < 0: // It is for a former incarnation.
 	case f.kind == frameNote:
 		answer = accepted
@@ -317,11 +321,14 @@ func (e *plainEngine) handleFrame(x *effects.Received, out *effects.Effects) {
 	out.Reply(effects.Reply{Request: x.Request, Body: out.Cut(append(out.Arena(), answer...))})
 }
 
-// describe returns what the side channel answers to a query, or nothing if the engine has no such rank.
-func (e *plainEngine) describe(query []byte) []byte {
+// describe returns what the side channel answers to a query. The listener of vLLM ends at a query for a rank that its
+// engine does not have.
+func (e *plainEngine) describe(query []byte, out *effects.Effects) []byte {
 	limits := protocol.DefaultLimits()
 	var q protocol.NixlMetadataRequest
-	if q.Decode(query, &limits) != nil || q.PPRank != 0 || int(q.TPRank) >= len(e.agents) {
+	if err := q.Decode(query, &limits); err != nil || q.PPRank != 0 || int(q.TPRank) >= len(e.agents) {
+		observe(out, factEngine, effects.Invalid, fmt.Sprintf("the node queries %s, which has %d ranks, for rank %d of stage %d, at which "+
+			"its listener ends", e.name, len(e.agents), q.TPRank, q.PPRank))
 		return nil
 	}
 	agent, hash := e.agents[q.TPRank], compatibilityHash

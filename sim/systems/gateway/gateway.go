@@ -71,6 +71,9 @@ func consumerOf(number uint32) string {
 	return consumers[int(number)%len(consumers)]
 }
 
+// firstRenewed is the first request that is registered with a producer just after the producer has restarted.
+const firstRenewed = 300
+
 // firstOfThird is the first request of the third consumer; those from firstProbe on are of the others again.
 const firstOfThird = 500
 
@@ -151,6 +154,11 @@ var System = custom.System{
 		"heal":    func(plan.Item) effects.CommandBody { return &healBody{} },
 		"cancel":  func(plan.Item) effects.CommandBody { return &cancelBody{} },
 		"forget":  func(x plan.Item) effects.CommandBody { return &forgetBody{effects.Duration(x.Span)} },
+		"refuse":  func(x plan.Item) effects.CommandBody { return &refuseBody{x.Number, effects.Duration(x.Span)} },
+		"unlink":  func(x plan.Item) effects.CommandBody { return &unlinkBody{x.Number} },
+		"flaky":   func(x plan.Item) effects.CommandBody { return &flakyBody{x.Number, effects.Duration(x.Span)} },
+		"astray":  func(x plan.Item) effects.CommandBody { return &astrayBody{x.Number} },
+		"restart": func(plan.Item) effects.CommandBody { return &restartBody{} },
 		"stray":   func(x plan.Item) effects.CommandBody { return &strayBody{x.Number} },
 		"odd":     func(x plan.Item) effects.CommandBody { return &oddBody{x.Number, effects.Duration(x.Span)} },
 		"leave":   func(plan.Item) effects.CommandBody { return &leaveBody{} },

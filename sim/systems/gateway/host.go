@@ -38,6 +38,8 @@ type host struct {
 	now    effects.Time
 
 	forgetUntil effects.Time
+	refuseUntil effects.Time // the rank refuses hellos
+	refusal     uint32       // how it refuses them
 }
 
 // A job is a command of the node's engine with blocks. The blocks are not free until the rank has returned them.
@@ -168,6 +170,7 @@ func (h *host) stepRank(out *effects.Effects) bool {
 		h.completeSend(e.Corr, out)
 	case *effects.Received:
 		h.forgetPeer(e)
+		h.refuseHello(e)
 	default: // It completes no send.
 	}
 	h.fx.Reset()

@@ -37,21 +37,61 @@ func countRanks(all []machine.PlainRank, except machine.PlainRank) (n int) {
 	return n
 }
 
+// parseRank returns the rank of a plain engine that an address names, which the engine need not have. It is written
+// again here, as the gateway's own function is judged by it.
+func parseRank(a effects.Addr) (p machine.PlainRank, ok bool) {
+	i := strings.LastIndex(a.Host, "/pp")
+	if i < 0 {
+		return p, false
+	}
+	n, err := fmt.Sscanf(a.Host[i:], "/pp%dof%d/tp%dof%d", &p.Stage, &p.Stages, &p.Rank, &p.Ranks)
+	p.Host, p.Port = strings.TrimPrefix(a.Host[:i], "vllm://"), a.Port
+	return p, err == nil && n == 4
+}
+
+// isInUse reports whether the rank is connected to a producer, or the producer is being queried.
+func (l *ledger) isInUse(producer string) bool {
+	for _, c := range l.conns {
+		if placeOf(c.rank.Host, c.rank.Port) == producer {
+			return true
+		}
+	}
+	for _, s := range l.queries {
+		if s.producer == producer {
+			return true
+		}
+	}
+	return false
+}
+
 // verifyOpened judges whether a connection of the rank to a producer is opened or refused as the limits on producers and
 // on their ranks say.
 func (h *host) verifyOpened(e *effects.Open, o *machine.Effects, out *effects.Effects) {
-	rank, ok := machine.ParsePlainRank(e.Addr)
+	rank, ok := parseRank(e.Addr)
 	if !ok {
+		observe(out, factEngine, unjudged, "")
 		return
 	}
+	exists := rank.Stage < rank.Stages && rank.Rank < rank.Ranks
 	l := &h.ledger
 	place := placeOf(rank.Host, rank.Port)
+	for _, a := range o.DestroyAgents {
+		if p := l.agentsOf[a].producer; p != "" && l.isInUse(p) {
+			observe(out, factEngine, effects.Invalid, fmt.Sprintf("agent %d of %s ends to make room for %s, and the rank is connected to %s", a,
+				p, place, p))
+			return
+		}
+	}
 	for _, ev := range o.Events {
 		x, is := ev.(*effects.Opened)
 		if !is || x.Corr != e.Corr {
 			continue
 		}
 		switch {
+		case (x.Code == effects.Invalid) == exists:
+			observe(out, factEngine, effects.Invalid, fmt.Sprintf("the rank opens a connection to %s, and the result is %s", e.Addr.Host, x.Code))
+			return
+		case x.Code == effects.Invalid:
 		case x.Code == effects.OK:
 			l.conns = append(slices.Clone(l.conns), openConn{x.Conn, rank})
 			var connected []machine.PlainRank
