@@ -32,7 +32,8 @@ type (
 		number uint32
 		span   effects.Duration
 	}
-	unlinkBody struct{ nth uint32 }    // a link to a producer is lost, or all are
+	unlinkBody struct{ nth uint32 }    // a link to a producer is lost, or several are
+	loseBody   struct{ nth uint32 }    // the writer of an idle consumer fails
 	astrayBody struct{ number uint32 } // expect a request of a rank that its engine does not have
 	cancelBody struct{}                // cancel all hellos, as the driver does before it closes
 )
@@ -48,10 +49,15 @@ func (*forgetBody) IsCommand()  {}
 func (*refuseBody) IsCommand()  {}
 func (*flakyBody) IsCommand()   {}
 func (*unlinkBody) IsCommand()  {}
+func (*loseBody) IsCommand()    {}
 func (*astrayBody) IsCommand()  {}
 
-// unlinkAll is the number of an item that has all links to producers lost.
-const unlinkAll = 100
+// The numbers of items that have more than one link to producers lost: all links, or the latest link to each producer.
+// With the latter the rank is connected to some ranks of a producer only.
+const (
+	unlinkAll    = 100
+	unlinkLatest = 101
+)
 
 // How the rank refuses hellos for some time.
 const (
@@ -83,7 +89,7 @@ func (h *host) refuseHello(e *effects.Received) {
 	}
 }
 
-// loseLinks has one link to a producer lost, or all of them. The driver may report the loss of a link at any time.
+// loseLinks has links to producers lost. The driver may report the loss of a link at any time.
 func (h *host) loseLinks(nth uint32) {
 	var open []effects.Link
 	for _, link := range sortedKeys(h.links) {
@@ -92,11 +98,32 @@ func (h *host) loseLinks(nth uint32) {
 		}
 	}
 	for i, link := range open {
-		if l := h.links[link]; nth == unlinkAll || i == int(nth)%len(open) {
+		l := h.links[link]
+		isLatest := !slices.ContainsFunc(open[i+1:], func(later effects.Link) bool {
+			return nodeOf(h.links[later].route.Name) == nodeOf(l.route.Name)
+		})
+		if nth == unlinkAll || nth == unlinkLatest && isLatest || nth < unlinkAll && i == int(nth)%len(open) {
 			l.lost = true
 			h.links[link] = l
 			h.events = append(h.events, &effects.LinkLost{Link: link, Peer: l.peer})
 		}
+	}
+}
+
+// loseWriter has the writer of a consumer fail that has no registration open. The engine is queried anew when it registers
+// again.
+func (h *host) loseWriter(nth uint32, out *effects.Effects) {
+	var idle []machine.Agent
+	for i := range h.ledger.attempts {
+		t := &h.ledger.attempts[i]
+		a := h.agents[t.writer]
+		if !t.ready || t.over || a == nil || !a.made || a.closing || h.ledger.isBusy(t.number) {
+			continue
+		}
+		idle = append(idle, t.writer)
+	}
+	if len(idle) > 0 {
+		h.failWriter(idle[int(nth)%len(idle)], out)
 	}
 }
 
@@ -180,6 +207,8 @@ func (h *host) handleCommand(e *effects.Command, out *effects.Effects) {
 		h.refuseUntil, h.refusal = h.now.Add(x.span), x.number%refusalKinds
 	case *flakyBody:
 		h.flakyUntil, h.flaky = h.now.Add(x.span), flakiness(x.number%flakinessCount)
+	case *loseBody:
+		h.loseWriter(x.nth, out)
 	case *unlinkBody:
 		h.loseLinks(x.nth)
 	case *astrayBody:

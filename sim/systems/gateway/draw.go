@@ -156,8 +156,14 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 	if len(p.Faults) > 0 || len(p.Rates) > 0 {
 		p.Items = append(p.Items, d.Items("abort", 0, 4, hostName)...)
 		p.Items = append(p.Items, d.Items("cancel", 0, 2, hostName)...)
-		if d.NumberBelow("flood", 0, 3) == 0 {
-			p.Items = append(p.Items, d.Items("flood", 1, 3, stranger)...)
+		if d.NumberBelow("flood", 0, 2) == 0 {
+			floods := d.Items("flood", 1, 3, stranger)
+			p.Items = append(p.Items, floods...)
+			for i, x := range floods { // Another one comes while the agents of the first are being destroyed.
+				if x.At += d.Duration("flood", uint64(i), 50*time.Millisecond, 1500*time.Millisecond); i%2 == 0 {
+					p.Items = append(p.Items, x)
+				}
+			}
 		}
 		if d.NumberBelow("odd", 0, 2) == 0 {
 			drawOddities(d, p)
@@ -178,6 +184,9 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 		}
 		request(1000+uint64(i), number, begin, true)
 		request(1100+uint64(i), number, begin, false)
+		if i >= 2 && d.NumberBelow("lose", uint64(i), 2) == 0 { // Even without faults.
+			p.Items = append(p.Items, plan.Item{At: begin - d.Duration("lose", uint64(i), 0, time.Second), Do: "lose", Node: hostNode, Number: i})
+		}
 	}
 	slices.SortStableFunc(p.Items, func(a, b plan.Item) int { return cmp.Compare(a.At, b.At) })
 }
@@ -195,13 +204,24 @@ func drawTroubles(d custom.Draws, p *plan.Plan) {
 			// The rank says hello again, and registers: the first request after the restart.
 			number := firstRenewed + uint32(2*i) + uint32(x.Node-firstProducer)
 			after := d.Duration("renewed", 3*uint64(i), time.Millisecond, 500*time.Millisecond)
-			p.Items = append(p.Items, plan.Item{At: x.At + after, Do: "unlink", Node: hostNode, Number: unlinkAll},
+			former := max(0, x.At-d.Duration("former", uint64(i), time.Millisecond, 800*time.Millisecond))
+			p.Items = append(p.Items, plan.Item{At: former, Do: "receive", Node: hostNode, Number: number - firstRenewed + firstFormer},
+				plan.Item{At: x.At + after, Do: "unlink", Node: hostNode, Number: unlinkAll},
 				plan.Item{At: x.At + after + d.Duration("renewed", 3*uint64(i)+1, 0, 300*time.Millisecond), Do: "receive", Node: hostNode, Number: number},
 				plan.Item{At: x.At + after + d.Duration("renewed", 3*uint64(i)+2, 0, time.Second), Do: "compute", Node: x.Node, Number: number})
 		}
 	}
 	if d.NumberBelow("unlink", 0, 2) == 0 {
 		p.Items = append(p.Items, d.Items("unlink", 1, 5, hostName)...) // Their numbers are below unlinkAll.
+	}
+	drawBurst(d, p)
+	if d.NumberBelow("crowd", 0, 4) == 0 { // The rank loses a part of its connections, and opens more to other producers.
+		at := d.Duration("crowd", 0, 500*time.Millisecond, p.FaultsEnd+2*time.Second)
+		p.Items = append(p.Items, plan.Item{At: at, Do: "unlink", Node: hostNode, Number: unlinkLatest})
+		for i := range 1 + d.NumberBelow("crowd", 1, 4) {
+			at += d.Duration("crowd", 2+i, time.Millisecond, 300*time.Millisecond)
+			p.Items = append(p.Items, plan.Item{At: at, Do: "stray", Node: hostNode, Number: uint32(strayKinds*(1+i) + i)})
+		}
 	}
 	if d.NumberBelow("flaky", 0, 2) == 0 {
 		flaky := d.Items("flaky", 1, 2, hostName)
@@ -220,6 +240,30 @@ func drawTroubles(d custom.Draws, p *plan.Plan) {
 	if d.NumberBelow("astray", 0, 3) == 0 {
 		p.Items = append(p.Items, d.Items("astray", 1, 3, hostName)...)
 	}
+}
+
+// drawBurst draws requests of one producer that are registered within a short time. Notifications fail while the last of
+// them is sent, and the others end as if nothing had happened.
+func drawBurst(d custom.Draws, p *plan.Plan) {
+	if d.NumberBelow("burst", 0, 2) != 0 {
+		return
+	}
+	producer := uint32(d.NumberBelow("burst", 1, 2))
+	begin := d.Duration("burst", 2, 0, p.FaultsEnd)
+	at := func(nth uint64, from, to time.Duration) time.Duration {
+		return begin + d.Duration("burst", 10+nth, from, to)
+	}
+	const ready = 900 * time.Millisecond // The agents that the requests need have been made by then, even slow ones.
+	for i := range uint32(3) {
+		number, registered := firstBurst+2*i+producer, at(uint64(i), 0, 100*time.Millisecond)
+		if i == 2 {
+			registered = at(2, ready, ready+200*time.Millisecond)
+		}
+		p.Items = append(p.Items, plan.Item{At: registered, Do: "receive", Node: hostNode, Number: number},
+			plan.Item{At: at(10+uint64(i), ready, 2*ready), Do: "compute", Node: firstProducer + plan.Node(producer), Number: number})
+	}
+	p.Items = append(p.Items, plan.Item{At: begin + ready, Do: "flaky", Node: hostNode, Span: 200 * time.Millisecond,
+		Number: uint32(d.NumberBelow("burst", 3, uint64(flakinessCount)))})
 }
 
 // drawOddities draws plain engines that do not behave, one that leaves for good, and requests that name engines which do

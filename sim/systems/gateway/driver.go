@@ -161,9 +161,7 @@ func (h *host) handleCompletion(c *completion, out *effects.Effects) {
 		case c.code != effects.OK: // The agent fails, and is destroyed.
 			t.failed = true
 			h.events = append(h.events, &effects.TransferDone{Corr: corr, Code: effects.Faulted, At: h.now})
-			about := h.ledger.agentsOf[t.agent]
-			h.callGateway(out, &about, func(o *machine.Effects) { h.g.OnWriterFailed(t.agent, o) })
-			h.destroyAgent(t.agent)
+			h.failWriter(t.agent, out)
 		default:
 			h.verifyRead(t.pairs[len(t.pairs)-t.left].Local.Index, out)
 			if t.left--; t.left == 0 {
@@ -172,6 +170,14 @@ func (h *host) handleCompletion(c *completion, out *effects.Effects) {
 			}
 		}
 	}
+}
+
+// failWriter reports to the gateway that a writer has failed, and destroys it.
+func (h *host) failWriter(a machine.Agent, out *effects.Effects) {
+	about := h.ledger.agentsOf[a]
+	h.ledger.leave(a)
+	h.callGateway(out, &about, func(o *machine.Effects) { h.g.OnWriterFailed(a, o) })
+	h.destroyAgent(a)
 }
 
 // handleFrame handles a frame of a plain engine.

@@ -71,8 +71,13 @@ func consumerOf(number uint32) string {
 	return consumers[int(number)%len(consumers)]
 }
 
-// firstRenewed is the first request that is registered with a producer just after the producer has restarted.
-const firstRenewed = 300
+// Requests that begin about something else that happens to a producer: those before it restarts, those after, and those
+// while notifications to it fail.
+const (
+	firstFormer  = 200
+	firstRenewed = 300
+	firstBurst   = 400
+)
 
 // firstOfThird is the first request of the third consumer; those from firstProbe on are of the others again.
 const firstOfThird = 500
@@ -156,6 +161,7 @@ var System = custom.System{
 		"forget":  func(x plan.Item) effects.CommandBody { return &forgetBody{effects.Duration(x.Span)} },
 		"refuse":  func(x plan.Item) effects.CommandBody { return &refuseBody{x.Number, effects.Duration(x.Span)} },
 		"unlink":  func(x plan.Item) effects.CommandBody { return &unlinkBody{x.Number} },
+		"lose":    func(x plan.Item) effects.CommandBody { return &loseBody{x.Number} },
 		"flaky":   func(x plan.Item) effects.CommandBody { return &flakyBody{x.Number, effects.Duration(x.Span)} },
 		"astray":  func(x plan.Item) effects.CommandBody { return &astrayBody{x.Number} },
 		"restart": func(plan.Item) effects.CommandBody { return &restartBody{} },

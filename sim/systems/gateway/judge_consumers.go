@@ -235,7 +235,7 @@ func (h *host) verifyBusy(number int, out *effects.Effects) {
 	ready := 0
 	for i := range l.attempts {
 		t := &l.attempts[i]
-		if x := h.agents[t.writer]; !t.ready || t.number == number || x == nil || x.closing {
+		if x := h.agents[t.writer]; !t.ready || t.over || t.number == number || x == nil || x.closing {
 			continue
 		}
 		if ready++; !l.isBusy(t.number) && !l.blurred {

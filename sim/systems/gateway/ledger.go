@@ -89,7 +89,7 @@ type attempt struct {
 	agents   []string
 	writer   machine.Agent
 	ready    bool // all its agents are loaded
-	over     bool // the gateway has given it up
+	over     bool // the gateway has given it up, or its writer ends
 }
 
 // A takenRegistration is a registration of a consumer that the gateway has taken.
@@ -205,6 +205,14 @@ func (l *ledger) removeAgent(a machine.Agent) {
 		}
 	}
 	l.attempts = slices.DeleteFunc(slices.Clone(l.attempts), func(x attempt) bool { return x.writer == a && (x.over || x.ready) })
+}
+
+// leave records that the writer of a consumer that is ready fails or is being destroyed: the consumer takes no more
+// registrations.
+func (l *ledger) leave(writer machine.Agent) {
+	if t := l.attemptOf(l.agentsOf[writer].attempt); t != nil && t.ready {
+		t.over = true
+	}
 }
 
 // countAsks returns the number of registrations of the rank that may be open, and of those that are open for certain:

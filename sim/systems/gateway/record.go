@@ -40,6 +40,9 @@ func (h *host) recordEffects(about *subject, o *machine.Effects, out *effects.Ef
 		s.host = q.Addr.Host
 		l.queries[q.QueryID] = s
 	}
+	for _, a := range o.DestroyAgents {
+		l.leave(a)
+	}
 	for i := range o.Notifications {
 		l.recordSent(&o.Notifications[i])
 	}

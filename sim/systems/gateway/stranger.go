@@ -10,7 +10,8 @@ import (
 )
 
 // A strangerProcess sends registrations in the names of engines that it invents, each from an agent of another name.
-// Their side channels answer with metadata of another engine, or not at all.
+// Their side channels answer with metadata of another engine, or not at all. One in two has a side channel of its own,
+// which answers with metadata that libnixl cannot load, or, now and then, with metadata that it can.
 type strangerProcess struct {
 	dialer
 	boot     custom.Boot `snap:"share"`
@@ -50,9 +51,18 @@ func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.
 		x.send(now, out, to, &frame{kind: frameQuery, id: uint64(machine.Front), body: q.Append(nil)}, p)
 		out.Deliver(effects.Deliver{Ticket: e.Ticket})
 	case *effects.Received:
+		var f frame
+		engine, agent := stranger, stranger
+		answers := x.invented%2 == 0 // Otherwise its side channel refuses queries.
+		if f.decode(e.Body) && f.kind == frameQuery && f.id > inventedPorts {
+			engine = inventedName(uint32(f.id - inventedPorts))
+			if agent, answers = engine, true; f.id%4 != 0 {
+				agent = unloadable + agent
+			}
+		}
 		var answer []byte
-		if x.invented%2 == 0 { // Otherwise its side channel refuses queries.
-			m := memory{engineBase, blockCount, x.shape.sharesOf(stranger)}.metadata(stranger, stranger)
+		if answers {
+			m := memory{engineBase, blockCount, x.shape.sharesOf(stranger)}.metadata(engine, agent)
 			h := protocol.NixlHello{Hash: []byte(compatibilityHash), Metadata: m.Append(nil)}
 			answer = h.Append(nil)
 		}
@@ -69,12 +79,16 @@ func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.
 		for range c.purpose.id {
 			x.invented++
 			name := fmt.Sprintf("%s%d", stranger, x.invented)
-			engine, host := name, stranger
-			if c.purpose.name != "" {
+			engine, host, at := name, stranger, uint32(sidePort)
+			switch {
+			case c.purpose.name != "":
 				engine, host = c.purpose.name, c.purpose.name
+			case x.invented%2 == 0:
+				name = inventedName(x.invented)
+				engine, at = name, inventedPorts+x.invented
 			}
 			r := protocol.PushRegistration{
-				RequestID: []byte(name + "-00000004"), EngineID: []byte(engine), Host: []byte(host), Port: sidePort, TPSize: 1,
+				RequestID: []byte(name + "-00000004"), EngineID: []byte(engine), Host: []byte(host), Port: at, TPSize: 1,
 				Blocks: [][]uint64{x.blocks()}, Remote: protocol.PushProducer{EngineID: []byte(hostName), PPSize: 1},
 			}
 			f := &frame{kind: frameNote, to: string(m.Agent), from: name, body: r.Append(nil)}
@@ -82,6 +96,12 @@ func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.
 		}
 	}
 }
+
+// inventedPorts is below the port of each side channel of an invented engine.
+const inventedPorts = 100
+
+// inventedName returns the name of an invented engine with a side channel, and of its agent.
+func inventedName(number uint32) string { return fmt.Sprintf("%s.%d", stranger, number) }
 
 // blocks returns the blocks of the next registration. Some are more than the node accepts in a registration.
 func (x *strangerProcess) blocks() []uint64 {
