@@ -29,7 +29,7 @@ func mustSucceed(p *plan.Plan, number uint32, do, other string) bool {
 	find := func(do string, number uint32) (at time.Duration, once bool) {
 		n := 0
 		for _, x := range p.Items {
-			if x.Do == do && x.Number == number {
+			if x.Do == do && x.Number == number && x.Node == placeOfItem(do, number) {
 				at = x.At
 				n++
 			}
@@ -37,7 +37,11 @@ func mustSucceed(p *plan.Plan, number uint32, do, other string) bool {
 		return at, n == 1
 	}
 	engine := producerOf(number)
-	if do == "receive" && len(producers)+countStrays(p) > enginesMax(p) {
+	isUnlinked := slices.ContainsFunc(p.Items, func(x plan.Item) bool {
+		return x.Do == "unlink" && x.Number == unlinkAll && x.At >= p.FaultsEnd+lateUnlink
+	})
+	isCrowded := len(producers)+countStrays(p) > enginesMax(p)
+	if do == "receive" && isCrowded && !isUnlinked {
 		return false // Producers that the rank is connected to keep their places.
 	}
 	if do == "lend" || do == "want" {
@@ -56,11 +60,44 @@ func mustSucceed(p *plan.Plan, number uint32, do, other string) bool {
 	if isCalm(p) {
 		return true
 	}
+	// What was registered before the probes is over, and its agents are gone: otherwise a probe is refused for want of room.
+	isOver := func(probe time.Duration) bool {
+		return do != "receive" || !slices.ContainsFunc(p.Items, func(x plan.Item) bool {
+			return x.Do == "receive" && x.Number < firstProbe && x.At > probe-overWithin
+		})
+	}
+	if do == "receive" && number >= firstProbe && number < secondProbe && isUnlinked && !isCrowded {
+		return min(a, b) >= p.FaultsEnd+convergeTime && isOver(min(a, b))
+	}
 	before, first := find(do, number-secondProbe+firstProbe)
 	alike, too := find(other, number-secondProbe+firstProbe)
-	return number >= secondProbe && first && too && min(before, alike) >= p.FaultsEnd+convergeTime &&
+	return number >= secondProbe && first && too && min(before, alike) >= p.FaultsEnd+convergeTime && isOver(min(before, alike)) &&
 		min(a, b) >= max(before, alike)+convergeTime
 }
+
+// lateUnlink is the time after the faults at which the rank loses all links to producers in many runs. Then it says hello
+// before it registers anything, so that the first requests that begin afterwards succeed, and its connections to producers
+// that do not exist are closed.
+const lateUnlink = probesBegin - time.Second
+
+// probesBegin is the time after the faults at which the first of the requests begin that must succeed.
+const probesBegin = convergeTime + 5*time.Second
+
+// placeOfItem returns the node at which an item of a request makes sense.
+func placeOfItem(do string, number uint32) plan.Node {
+	switch do {
+	case "compute":
+		return engineNode(producerOf(number))
+	case "want", "foresee":
+		return engineNode(consumerOf(number))
+	default:
+		return hostNode
+	}
+}
+
+// overWithin is the longest time from a registration to the end of the agent that it used: it expires, its lease ends, and
+// the agent is destroyed.
+const overWithin = 10 * time.Second
 
 // enginesMax returns the limit on producers and on consumers.
 func enginesMax(p *plan.Plan) int {
@@ -160,9 +197,8 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 			floods := d.Items("flood", 1, 3, stranger)
 			p.Items = append(p.Items, floods...)
 			for i, x := range floods { // Another one comes while the agents of the first are being destroyed.
-				if x.At += d.Duration("flood", uint64(i), 50*time.Millisecond, 1500*time.Millisecond); i%2 == 0 {
-					p.Items = append(p.Items, x)
-				}
+				x.At += d.Duration("flood", uint64(i), 200*time.Millisecond, 1500*time.Millisecond)
+				p.Items = append(p.Items, x)
 			}
 		}
 		if d.NumberBelow("odd", 0, 2) == 0 {
@@ -174,11 +210,14 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 			p.Rates[plan.FaultMessageDelayed] = 10 + int(d.NumberBelow("lossy", 2, 300))
 		}
 	}
+	if !isCalm(p) && (countStrays(p) > 0 || d.NumberBelow("unlink", 1, 2) == 0) {
+		p.Items = append(p.Items, plan.Item{At: last + lateUnlink, Do: "unlink", Node: hostNode, Number: unlinkAll})
+	}
 	for _, after := range []time.Duration{0, convergeTime / 2} { // A node that crashed last has restarted by then.
 		p.Items = append(p.Items, plan.Item{At: last + after, Do: "heal", Node: hostNode})
 	}
 	for i := range uint32(4) { // What begins after the faults succeeds at the second attempt.
-		number, begin := firstProbe+i%2, last+convergeTime+time.Duration(i)*100*time.Millisecond
+		number, begin := firstProbe+i%2, last+probesBegin+time.Duration(i)*100*time.Millisecond
 		if i >= 2 {
 			number, begin = secondProbe+i%2, begin+2*convergeTime
 		}
@@ -215,11 +254,11 @@ func drawTroubles(d custom.Draws, p *plan.Plan) {
 		p.Items = append(p.Items, d.Items("unlink", 1, 5, hostName)...) // Their numbers are below unlinkAll.
 	}
 	drawBurst(d, p)
-	if d.NumberBelow("crowd", 0, 4) == 0 { // The rank loses a part of its connections, and opens more to other producers.
-		at := d.Duration("crowd", 0, 500*time.Millisecond, p.FaultsEnd+2*time.Second)
+	if d.NumberBelow("crowd", 0, 3) == 0 { // The rank loses a part of its connections, and opens more to other producers.
+		at := d.Duration("crowd", 0, p.FaultsEnd/2, p.FaultsEnd+3*time.Second)
 		p.Items = append(p.Items, plan.Item{At: at, Do: "unlink", Node: hostNode, Number: unlinkLatest})
-		for i := range 1 + d.NumberBelow("crowd", 1, 4) {
-			at += d.Duration("crowd", 2+i, time.Millisecond, 300*time.Millisecond)
+		for i := range uint64(strayPorts - 1) {
+			at += d.Duration("crowd", 2+i, time.Millisecond, 200*time.Millisecond)
 			p.Items = append(p.Items, plan.Item{At: at, Do: "stray", Node: hostNode, Number: uint32(strayKinds*(1+i) + i)})
 		}
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // A strangerProcess sends registrations in the names of engines that it invents, each from an agent of another name.
-// Their side channels answer with metadata of another engine, or not at all. One in two has a side channel of its own,
-// which answers with metadata that libnixl cannot load, or, now and then, with metadata that it can.
+// Their side channels answer with metadata of another engine, or not at all. Three in four have side channels of their
+// own, which answer with metadata that libnixl cannot load, or, now and then, with metadata that it can.
 type strangerProcess struct {
 	dialer
 	boot     custom.Boot `snap:"share"`
@@ -56,7 +56,7 @@ func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.
 		answers := x.invented%2 == 0 // Otherwise its side channel refuses queries.
 		if f.decode(e.Body) && f.kind == frameQuery && f.id > inventedPorts {
 			engine = inventedName(uint32(f.id - inventedPorts))
-			if agent, answers = engine, true; f.id%4 != 0 {
+			if agent, answers = engine, true; f.id%5 != 0 {
 				agent = unloadable + agent
 			}
 		}
@@ -83,7 +83,7 @@ func (x *strangerProcess) Step(now effects.Time, ev effects.Event, out *effects.
 			switch {
 			case c.purpose.name != "":
 				engine, host = c.purpose.name, c.purpose.name
-			case x.invented%2 == 0:
+			case x.invented%4 != 0:
 				name = inventedName(x.invented)
 				engine, at = name, inventedPorts+x.invented
 			}
