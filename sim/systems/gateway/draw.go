@@ -254,14 +254,7 @@ func drawTroubles(d custom.Draws, p *plan.Plan) {
 		p.Items = append(p.Items, d.Items("unlink", 1, 5, hostName)...) // Their numbers are below unlinkAll.
 	}
 	drawBurst(d, p)
-	if d.NumberBelow("crowd", 0, 3) == 0 { // The rank loses a part of its connections, and opens more to other producers.
-		at := d.Duration("crowd", 0, p.FaultsEnd/2, p.FaultsEnd+3*time.Second)
-		p.Items = append(p.Items, plan.Item{At: at, Do: "unlink", Node: hostNode, Number: unlinkLatest})
-		for i := range uint64(strayPorts - 1) {
-			at += d.Duration("crowd", 2+i, time.Millisecond, 200*time.Millisecond)
-			p.Items = append(p.Items, plan.Item{At: at, Do: "stray", Node: hostNode, Number: uint32(strayKinds*(1+i) + i)})
-		}
-	}
+	drawCrowd(d, p)
 	if d.NumberBelow("flaky", 0, 2) == 0 {
 		flaky := d.Items("flaky", 1, 2, hostName)
 		for i := range flaky {
@@ -278,6 +271,29 @@ func drawTroubles(d custom.Draws, p *plan.Plan) {
 	}
 	if d.NumberBelow("astray", 0, 3) == 0 {
 		p.Items = append(p.Items, d.Items("astray", 1, 3, hostName)...)
+	}
+}
+
+// drawCrowd draws more producers than there are places for. Those that exist have written a request each, the rank has lost
+// its link to the last rank of each, and opens connections to others.
+func drawCrowd(d custom.Draws, p *plan.Plan) {
+	oneIn := uint64(4)
+	if s := shapeOf(p); s.moreRanks(producers) > 0 && s.ranksMax > 1 {
+		oneIn = 2
+	}
+	if d.NumberBelow("crowd", 0, oneIn) != 0 {
+		return
+	}
+	at := d.Duration("crowd", 0, p.FaultsEnd/2, p.FaultsEnd+2*time.Second)
+	for i := range uint32(len(producers)) {
+		p.Items = append(p.Items, plan.Item{At: at, Do: "receive", Node: hostNode, Number: firstCrowded + i},
+			plan.Item{At: at, Do: "compute", Node: firstProducer + plan.Node(i), Number: firstCrowded + i})
+	}
+	at += d.Duration("crowd", 1, 200*time.Millisecond, 1500*time.Millisecond)
+	p.Items = append(p.Items, plan.Item{At: at, Do: "unlink", Node: hostNode, Number: unlinkLatest})
+	for i := range uint64(strayPorts - 1) {
+		at += d.Duration("crowd", 2+i, time.Millisecond, 200*time.Millisecond)
+		p.Items = append(p.Items, plan.Item{At: at, Do: "stray", Node: hostNode, Number: uint32(strayKinds*(1+i) + i)})
 	}
 }
 

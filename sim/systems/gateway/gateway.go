@@ -71,12 +71,13 @@ func consumerOf(number uint32) string {
 	return consumers[int(number)%len(consumers)]
 }
 
-// Requests that begin about something else that happens to a producer: those before it restarts, those after, and those
-// while notifications to it fail.
+// Requests that begin about something else that happens to a producer: those before it restarts, those after, those while
+// notifications to it fail, and those before the rank connects to many others.
 const (
 	firstFormer  = 200
 	firstRenewed = 300
 	firstBurst   = 400
+	firstCrowded = 600
 )
 
 // firstOfThird is the first request of the third consumer; those from firstProbe on are of the others again.

@@ -86,6 +86,9 @@ type dialer struct {
 // the first frame after a long pause.
 const idleTimeout = 3 * effects.Second
 
+// connWindow is the number of frames that may be in flight over a connection.
+const connWindow = 64
+
 type peerConn struct {
 	used    effects.Time // when the last frame was sent
 	addr    effects.Addr
@@ -98,7 +101,7 @@ type pendingSend struct {
 	corr     effects.Corr
 	deadline effects.Time
 	purpose  purpose
-	body     []byte // until the connection is open
+	body     []byte // until it is sent: the connection is open, and its window has a place
 }
 
 // send sends a frame to a process. Its end is appended to d.completions at some time.
@@ -108,21 +111,27 @@ func (d *dialer) send(now effects.Time, out *effects.Effects, to effects.Addr, f
 		i = len(d.conns)
 		d.lastCorr++
 		d.conns = append(d.conns, peerConn{addr: to, opening: d.lastCorr})
-		out.Open(effects.Open{Corr: d.lastCorr, Channel: port, Window: 64, Addr: to})
+		out.Open(effects.Open{Corr: d.lastCorr, Channel: port, Window: connWindow, Addr: to})
 	}
 	c := &d.conns[i]
 	c.used = now
 	d.lastCorr++
 	s := pendingSend{corr: d.lastCorr, deadline: now.Add(transportTimeout), purpose: p, body: f.append(nil)}
-	if c.conn != 0 {
-		d.submit(c, &s, out)
-	}
 	c.sends = append(c.sends, s)
+	c.submit(out)
 }
 
-func (d *dialer) submit(c *peerConn, s *pendingSend, out *effects.Effects) {
-	out.Send(effects.Send{Corr: s.corr, Conn: c.conn, Body: out.Cut(append(out.Arena(), s.body...))})
-	s.body = nil
+// submit sends the frames that wait, as far as the connection's window allows. Those that were sent are the first.
+func (c *peerConn) submit(out *effects.Effects) {
+	if c.conn == 0 {
+		return
+	}
+	for k := range min(len(c.sends), connWindow) {
+		if s := &c.sends[k]; s.body != nil {
+			out.Send(effects.Send{Corr: s.corr, Conn: c.conn, Body: out.Cut(append(out.Arena(), s.body...))})
+			s.body = nil
+		}
+	}
 }
 
 // handleConnEvent handles an event that may concern a connection, and what has taken too long.
@@ -138,14 +147,12 @@ func (d *dialer) handleConnEvent(now effects.Time, ev effects.Event, out *effect
 		case i >= 0:
 			c := &d.conns[i]
 			c.conn, c.opening = e.Conn, 0
-			for k := range c.sends {
-				d.submit(c, &c.sends[k], out)
-			}
+			c.submit(out)
 		}
 	case *effects.Replied:
-		d.finish(e.Corr, effects.OK, e.Body)
+		d.finish(e.Corr, effects.OK, e.Body, out)
 	case *effects.Unanswered:
-		d.finish(e.Corr, effects.Unreachable, nil)
+		d.finish(e.Corr, effects.Unreachable, nil, out)
 	case *effects.ConnLost:
 		if i := slices.IndexFunc(d.conns, func(c peerConn) bool { return c.conn == e.Conn }); i >= 0 {
 			d.drop(i, out)
@@ -159,13 +166,14 @@ func (d *dialer) handleConnEvent(now effects.Time, ev effects.Event, out *effect
 	}
 }
 
-// finish completes a frame.
-func (d *dialer) finish(corr effects.Corr, code effects.Code, body []byte) {
+// finish completes a frame, and sends the next that waits for a place in the window.
+func (d *dialer) finish(corr effects.Corr, code effects.Code, body []byte, out *effects.Effects) {
 	for i := range d.conns {
 		c := &d.conns[i]
 		for k := range c.sends {
 			if s := c.sends[k]; s.corr == corr {
 				c.sends = slices.Delete(slices.Clone(c.sends), k, k+1)
+				c.submit(out)
 				if code == effects.OK && len(body) == 0 {
 					code = effects.Refused
 				}
