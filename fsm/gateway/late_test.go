@@ -214,3 +214,55 @@ func TestOneHelloAtATime(t *testing.T) {
 		t.Errorf("the rank gets %v, want %s", order, want)
 	}
 }
+
+// More results wait than are kept, and the oldest is dropped. The rank repeats that registration: it is not sent again,
+// because the engine may have carried it out. The next one that is repeated gets its result.
+func TestDroppedResult(t *testing.T) {
+	s := newScript(t)
+	s.g.cfg.RegistrationsMax = 1
+	requests := []string{"r1", "r2"}
+	for i, request := range requests {
+		s.register(uint64(i+1), request)
+		if len(s.out.Notifications) != 1 {
+			t.Fatalf("registration %d is sent %d times", i+1, len(s.out.Notifications))
+		}
+		agent := s.out.Notifications[0].Agent
+		s.g.HandleClose(s.conn, &s.out)
+		done := protocol.PushCompletion{RequestID: []byte(request), Ranks: 1}
+		s.g.OnNotification(1, agent, "one", done.Append(nil), &s.out)
+		s.out.Reset()
+		s.corr++
+		s.g.HandleOpen(&effects.Open{Corr: s.corr, Addr: place.Addr()}, &s.out)
+		s.conn = s.out.Events[0].(*effects.Opened).Conn
+	}
+	for i, want := range []effects.Code{effects.Ended, effects.OK} {
+		s.register(uint64(i+1), requests[i])
+		if code := s.end(); code != want || len(s.out.Notifications) > 0 {
+			t.Errorf("registration %d ends as %v and is sent %d times, want %v", i+1, code, len(s.out.Notifications), want)
+		}
+	}
+}
+
+// A place names a rank that its engine can have: ranks and stages are counted from 0.
+func TestParsePlainRank(t *testing.T) {
+	for _, at := range []PlainRank{
+		{Host: "a", Port: 1, Stages: 1, Ranks: 1},
+		{Host: "a/pp0of1", Port: 65535, Stage: 1, Stages: 2, Rank: 3, Ranks: 4},
+	} {
+		if got, ok := ParsePlainRank(at.Addr()); !ok || got != at {
+			t.Errorf("%v is parsed as %v, %v", at.Addr(), got, ok)
+		}
+	}
+	for _, host := range []string{
+		"a/pp0of1/tp0of1", "vllm:///pp0of1/tp0of1", "vllm://a/pp0of1", "vllm://a/tp0of1", "vllm://a/pp0of1/tp1of1", "vllm://a/pp1of1/tp0of1",
+		"vllm://a/pp0of1/tp2of2", "vllm://a/pp0of0/tp0of1", "vllm://a/pp0of1/tp0of0", "vllm://a/pp0of1/tp-1of1", "vllm://a/pp0of1/tp0",
+		"vllm://a/pp0of1/tp0of4294967295",
+	} {
+		if got, ok := ParsePlainRank(effects.Addr{Host: host, Port: 1}); ok {
+			t.Errorf("%s is parsed as %v", host, got)
+		}
+	}
+	if got, ok := ParsePlainRank(effects.Addr{Host: place.Addr().Host}); ok {
+		t.Errorf("an address without a port is parsed as %v", got)
+	}
+}
