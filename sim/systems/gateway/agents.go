@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
@@ -99,7 +100,7 @@ const (
 
 func newAgentModel(b custom.Boot) agentModel {
 	m := agentModel{
-		seed: b.Seed, slow: drawOf(b.Plan.Seed, 5).ChancePermille(500),
+		seed: b.Seed, slow: areAgentsSlow(b.Plan),
 		agents: map[machine.Agent]*agent{machine.Front: {made: true}}, transfers: map[effects.Corr]*transfer{},
 		links: map[effects.Link]linkState{}, grants: map[effects.GrantID]effects.Incarnation{}, proofs: map[uint64]effects.GrantID{},
 		prefix: fmt.Sprintf("%s.%x.", hostName, uint32(b.Seed)),
@@ -109,6 +110,9 @@ func newAgentModel(b custom.Boot) agentModel {
 	}
 	return m
 }
+
+// areAgentsSlow reports whether agents take long to make, load and destroy.
+func areAgentsSlow(p *plan.Plan) bool { return drawOf(p.Seed, 5).ChancePermille(500) }
 
 // draw returns the next random choice of the model.
 func (m *agentModel) draw() draw.Value {

@@ -19,7 +19,7 @@ func isCalm(p *plan.Plan) bool {
 	}
 	return len(p.Faults) == 0 && len(p.Strikes) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(p.Rates)),
 		func(n int) bool { return n > 0 }) && !slices.ContainsFunc(p.Items, func(x plan.Item) bool {
-		return slices.Contains([]string{"odd", "leave", "stray", "forget", "refuse", "unlink", "flaky", "astray", "restart"}, x.Do)
+		return slices.Contains([]string{"odd", "leave", "stray", "forget", "refuse", "unlink", "flaky", "astray", "restart", "mute"}, x.Do)
 	})
 }
 
@@ -105,6 +105,15 @@ func enginesMax(p *plan.Plan) int {
 		return requestsMax
 	}
 	return drawOf(p.Seed, 1).Between(2, 4)
+}
+
+// registrationsMax returns the limit on registrations with producers that are open.
+func registrationsMax(p *plan.Plan) int {
+	if isCalm(p) { // Otherwise what is refused for want of room would excuse every failure.
+		return ranksLimit * requestsMax
+	}
+	s := shapeOf(p)
+	return drawOf(p.Seed, 3).Between(2, 8) + s.moreRanks(producers)
 }
 
 // countStrays returns the number of side channels of engines that do not exist and that the rank may be connected to.
@@ -253,7 +262,15 @@ func drawTroubles(d custom.Draws, p *plan.Plan) {
 	if d.NumberBelow("unlink", 0, 2) == 0 {
 		p.Items = append(p.Items, d.Items("unlink", 1, 5, hostName)...) // Their numbers are below unlinkAll.
 	}
+	if d.NumberBelow("mute", 0, 3) == 0 {
+		mute := d.Items("mute", 1, 2, slices.Concat(producers, consumers)...)
+		for i := range mute {
+			mute[i].Span = d.Duration("mute", uint64(i), 100*time.Millisecond, 2*time.Second)
+		}
+		p.Items = append(p.Items, mute...)
+	}
 	drawBurst(d, p)
+	drawDropped(d, p)
 	drawCrowd(d, p)
 	if d.NumberBelow("flaky", 0, 2) == 0 {
 		flaky := d.Items("flaky", 1, 2, hostName)
@@ -272,6 +289,37 @@ func drawTroubles(d custom.Draws, p *plan.Plan) {
 	if d.NumberBelow("astray", 0, 3) == 0 {
 		p.Items = append(p.Items, d.Items("astray", 1, 3, hostName)...)
 	}
+}
+
+// drawDropped draws requests of which more end than results are kept, while the rank has no connection: as many of a
+// producer as may be open, and one of the other. When the rank is connected again, it asks for results that were dropped.
+func drawDropped(d custom.Draws, p *plan.Plan) {
+	s, n, first := shapeOf(p), registrationsMax(p), uint32(d.NumberBelow("dropped", 1, 2))
+	if d.NumberBelow("dropped", 0, 2) != 0 || n > 5 || s.moreRanks(producers) > 0 {
+		return
+	}
+	begin := p.FaultsEnd + d.Duration("dropped", 2, 0, 5*time.Second) // Later on nothing else is registered.
+	cut := func(producer uint32, at time.Duration) {                  // The rank loses the producer, which has computed everything.
+		p.Items = append(p.Items,
+			plan.Item{At: at, Do: "mute", Node: firstProducer + plan.Node(producer), Span: 1300 * time.Millisecond},
+			plan.Item{At: at, Do: "unlink", Node: hostNode, Number: unlinkAll})
+	}
+	request := func(number uint32, at, computed time.Duration) {
+		p.Items = append(p.Items, plan.Item{At: at, Do: "receive", Node: hostNode, Number: number},
+			plan.Item{At: computed, Do: "compute", Node: firstProducer + plan.Node(number%2), Number: number})
+	}
+	made := 60 * time.Millisecond // The time in which an agent is made and loaded.
+	if areAgentsSlow(p) {
+		made = 800 * time.Millisecond
+	}
+	at := begin + made + d.Duration("dropped", 3, 0, 100*time.Millisecond)
+	cut(first, at)
+	for i := range uint32(n) {
+		request(firstDropped+2*i+first, begin, at+time.Millisecond)
+	}
+	other := at + made + d.Duration("dropped", 6, 0, 100*time.Millisecond)
+	request(firstDropped+1-first, at+time.Millisecond, other+time.Millisecond)
+	cut(1-first, other)
 }
 
 // drawCrowd draws more producers than there are places for. Those that exist have written a request each, the rank has lost

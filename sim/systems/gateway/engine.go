@@ -25,6 +25,8 @@ type plainEngine struct {
 	oddity   oddity
 	oddUntil effects.Time
 
+	mutedUntil effects.Time // its side channel does not answer
+
 	computed      map[string]effects.Time // requests that it has computed, and until when it keeps their blocks
 	registrations []registration          // of the node, for blocks to write into
 	seen          map[string]bool         // requests that were registered, with the agent that they name
@@ -73,6 +75,9 @@ type (
 	}
 	leaveBody   struct{} // end, and do not return
 	restartBody struct{} // restart at once, with the same configuration
+	muteBody    struct { // the side channel does not answer, for some time
+		span effects.Duration
+	}
 )
 
 func (*computeBody) IsCommand() {}
@@ -81,6 +86,7 @@ func (*wantBody) IsCommand()    {}
 func (*oddBody) IsCommand()     {}
 func (*leaveBody) IsCommand()   {}
 func (*restartBody) IsCommand() {}
+func (*muteBody) IsCommand()    {}
 
 // The times of plain engines.
 const (
@@ -224,6 +230,8 @@ func (e *plainEngine) handleCommand(x *effects.Command, out *effects.Effects) {
 		if e.oddity.isRestart() {
 			e.restart(out)
 		}
+	case *muteBody:
+		e.mutedUntil = e.now.Add(b.span)
 	case *restartBody:
 		e.restart(out)
 	case *leaveBody:
@@ -329,6 +337,9 @@ func (e *plainEngine) describe(query []byte, out *effects.Effects) []byte {
 	if err := q.Decode(query, &limits); err != nil || q.PPRank != 0 || int(q.TPRank) >= len(e.agents) {
 		observe(out, factEngine, effects.Invalid, fmt.Sprintf("the node queries %s, which has %d ranks, for rank %d of stage %d, at which "+
 			"its listener ends", e.name, len(e.agents), q.TPRank, q.PPRank))
+		return nil
+	}
+	if e.now < e.mutedUntil {
 		return nil
 	}
 	agent, hash := e.agents[q.TPRank], compatibilityHash

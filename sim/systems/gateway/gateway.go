@@ -72,12 +72,13 @@ func consumerOf(number uint32) string {
 }
 
 // Requests that begin about something else that happens to a producer: those before it restarts, those after, those while
-// notifications to it fail, and those before the rank connects to many others.
+// notifications to it fail, those before the rank connects to many others, and those whose results nobody asks for in time.
 const (
 	firstFormer  = 200
 	firstRenewed = 300
 	firstBurst   = 400
 	firstCrowded = 600
+	firstDropped = 700
 )
 
 // firstOfThird is the first request of the third consumer; those from firstProbe on are of the others again.
@@ -165,6 +166,7 @@ var System = custom.System{
 		"lose":    func(x plan.Item) effects.CommandBody { return &loseBody{x.Number} },
 		"flaky":   func(x plan.Item) effects.CommandBody { return &flakyBody{x.Number, effects.Duration(x.Span)} },
 		"astray":  func(x plan.Item) effects.CommandBody { return &astrayBody{x.Number} },
+		"mute":    func(x plan.Item) effects.CommandBody { return &muteBody{effects.Duration(x.Span)} },
 		"restart": func(plan.Item) effects.CommandBody { return &restartBody{} },
 		"stray":   func(x plan.Item) effects.CommandBody { return &strayBody{x.Number} },
 		"odd":     func(x plan.Item) effects.CommandBody { return &oddBody{x.Number, effects.Duration(x.Span)} },

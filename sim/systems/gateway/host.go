@@ -101,10 +101,10 @@ func newHost(b custom.Boot) (effects.Machine, error) {
 	}
 	c.Wire.BlockCount = s.blocksMax
 	c.EnginesMax, c.AgentsMax = enginesMax(b.Plan), drawOf(b.Plan.Seed, 2).Between(1, 4)
-	c.RegistrationsMax = drawOf(b.Plan.Seed, 3).Between(2, 8) + s.moreRanks(producers)
+	c.RegistrationsMax = registrationsMax(b.Plan)
 	c.PendingMax = drawOf(b.Plan.Seed, 4).Between(3, 8) + s.moreRanks(consumers) + s.ranksOfThird(b.Plan)
 	if isCalm(b.Plan) { // Otherwise what is refused for want of room would excuse every failure.
-		c.RegistrationsMax, c.PendingMax = ranksLimit*requestsMax, 2*ranksLimit*requestsMax
+		c.PendingMax = 2 * ranksLimit * requestsMax
 	}
 	h := &host{rank: r, g: machine.New(c), boot: b, now: b.Now, shape: s, layout: layout, sends: map[effects.Corr]effects.Conn{},
 		asked: map[effects.Request]string{}}

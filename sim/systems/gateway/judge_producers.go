@@ -185,11 +185,16 @@ func replyTo(corr effects.Corr, o *machine.Effects) (end protocol.PushEnd, ok bo
 	return end, false
 }
 
-// recordSent records that a registration was sent to a producer.
-func (l *ledger) recordSent(n *machine.Notification) {
+// recordSent records that a registration was sent to a producer, and judges that it was not sent before: the producer may
+// have carried it out.
+func (l *ledger) recordSent(n *machine.Notification, out *effects.Effects) {
 	if protocol.NotificationKindOf(n.Body) != protocol.NixlRegistration {
 		return
 	}
+	if l.sent[n.Tag] {
+		observe(out, factRegistered, effects.Invalid, fmt.Sprintf("registration %d is sent to %s again", n.Tag, n.To))
+	}
+	l.sent[n.Tag] = true
 	l.told[n.Agent] = append(slices.Clone(l.told[n.Agent]), target{l.agentsOf[n.Agent].producer, n.To})
 	for i := range l.asks {
 		if x := &l.asks[i]; x.operation == n.Tag && !x.over {

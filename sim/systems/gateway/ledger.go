@@ -29,6 +29,7 @@ type ledger struct {
 	greeted     map[effects.Conn]string        // the agents in whose names hellos were sent
 	hellos      map[effects.Request]effects.Conn
 
+	sent       map[uint64]bool                    // operations of registrations that were sent to producers
 	described  map[machine.PlainRank]string       // the agent that the side channel of a producer's rank stated last
 	stated     map[effects.Incarnation]target     // producers' ranks, by the incarnations in the answers to hellos
 	told       map[machine.Agent][]target         // the ranks of producers that an agent was named to
@@ -107,7 +108,7 @@ type takenRegistration struct {
 func newLedger(s shape, l limits) ledger {
 	return ledger{shape: s, limits: l, queries: map[uint64]subject{}, loads: map[uint64]subject{},
 		agentsOf: map[machine.Agent]subject{}, senders: map[effects.Incarnation]string{}, hellos: map[effects.Request]effects.Conn{},
-		greeted: map[effects.Conn]string{}, described: map[machine.PlainRank]string{}, stated: map[effects.Incarnation]target{},
+		greeted: map[effects.Conn]string{}, sent: map[uint64]bool{}, described: map[machine.PlainRank]string{}, stated: map[effects.Incarnation]target{},
 		told: map[machine.Agent][]target{}, expulsions: map[uint64]expulsion{}, keys: map[effects.Incarnation]uint64{}, greetings: map[string]int{}}
 }
 

@@ -44,7 +44,7 @@ func (h *host) recordEffects(about *subject, o *machine.Effects, out *effects.Ef
 		l.leave(a)
 	}
 	for i := range o.Notifications {
-		l.recordSent(&o.Notifications[i])
+		l.recordSent(&o.Notifications[i], out)
 	}
 	for _, ev := range o.Events {
 		switch e := ev.(type) {
