@@ -37,10 +37,11 @@ func (h *host) verifyHeartbeat(f *frame, o *machine.Effects, out *effects.Effect
 	if m.Decode(f.body, &limits) != nil || len(m.RequestIDs) == 0 {
 		return
 	}
-	h.ledger.heartbeat = m.RequestIDs
-	if len(h.ledger.hellos) == 0 && !slices.ContainsFunc(o.Events, func(ev effects.Event) bool {
+	l := &h.ledger
+	l.heartbeat, l.heartbeatWaits = m.RequestIDs, !isHeartbeatPassed(o)
+	if l.heartbeatWaits && len(l.hellos) == 0 && !slices.ContainsFunc(o.Events, func(ev effects.Event) bool {
 		e, is := ev.(*effects.Received)
-		return is && (e.Channel == effects.ChannelInit || protocol.PushKindOf(e.Body) == protocol.PushKindKeep)
+		return is && e.Channel == effects.ChannelInit
 	}) {
 		observe(out, factHeartbeat, effects.Invalid, fmt.Sprintf("a heartbeat of %s is not passed to the rank, and no hello is in flight", f.from))
 		return
@@ -48,20 +49,39 @@ func (h *host) verifyHeartbeat(f *frame, o *machine.Effects, out *effects.Effect
 	observe(out, factHeartbeat, effects.OK, "")
 }
 
-// verifyKept judges what the rank is asked to keep: the requests that the latest heartbeat names.
-func (h *host) verifyKept(m *protocol.PushKeep, out *effects.Effects) {
-	if !slices.EqualFunc(m.Keep, h.ledger.heartbeat, bytes.Equal) {
+// isHeartbeatPassed reports whether the gateway passes a heartbeat to the rank.
+func isHeartbeatPassed(o *machine.Effects) bool {
+	return slices.ContainsFunc(o.Events, func(ev effects.Event) bool {
+		e, is := ev.(*effects.Received)
+		return is && protocol.PushKindOf(e.Body) == protocol.PushKindKeep
+	})
+}
+
+// verifyKept judges what the rank is asked to keep: the requests that the latest heartbeat names. If the rank called a
+// heartbeat stale, there was a hello since.
+func (h *host) verifyKept(e *effects.Received, m *protocol.PushKeep, out *effects.Effects) {
+	l := &h.ledger
+	l.keeps[e.Request] = l.hellosOf[heartbeatRecord]
+	switch {
+	case !slices.EqualFunc(m.Keep, l.heartbeat, bytes.Equal):
 		observe(out, factHeartbeat, effects.Invalid, fmt.Sprintf("the rank is asked to keep %q, and the latest heartbeat names %q", m.Keep,
-			h.ledger.heartbeat))
+			l.heartbeat))
+		return
+	case l.hellosOf[heartbeatRecord] <= l.staleKeep:
+		observe(out, factHeartbeat, effects.Invalid, "a heartbeat is passed to the rank, which called one stale, without a hello")
 		return
 	}
+	l.heartbeatWaits = false
 	observe(out, factHeartbeat, effects.OK, "")
 }
 
 // verifyGreeting judges the incarnation in a hello of a consumer's rank: it is of one record of the gateway.
-func (h *host) verifyGreeting(hello *protocol.HixlInitRequest, out *effects.Effects) {
+func (h *host) verifyGreeting(hello *protocol.HixlInitRequest, conn effects.Conn, out *effects.Effects) {
 	l := &h.ledger
 	incarnation, key := effects.Incarnation(hello.Ext.Incarnation), keyOf(hello.Ext.Blobs[0])
+	l.recordOf[conn] = key
+	l.hellosOf[key]++
+	l.repeats[key]++
 	if former, is := l.keys[incarnation]; is && former != key {
 		observe(out, factGreeting, effects.Invalid, fmt.Sprintf("%s says hello as the incarnation that it was with another writer",
 			hello.LocalID))
@@ -259,19 +279,20 @@ func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
 	l := &h.ledger
 	var hello protocol.HixlInitRequest
 	if e.Channel == effects.ChannelInit { // The first or the last message of a hello.
-		l.hellos[e.Request] = e.Conn
+		l.hellos[e.Request] = helloPart{e.Conn, true}
 		if hello.Decode(e.Body, &limits) == nil && hello.HasExt && len(hello.Ext.Blobs) == 1 {
+			l.hellos[e.Request] = helloPart{e.Conn, false}
 			h.verifyWindow(&hello.Ext, out)
 			if r, ok := h.g.FindRoute(keyOf(hello.Ext.Blobs[0])); ok {
 				l.senders[effects.Incarnation(hello.Ext.Incarnation)], l.greeted[e.Conn] = r.Name, r.Name
 			}
-			h.verifyGreeting(&hello, out)
+			h.verifyGreeting(&hello, e.Conn, out)
 		}
 		return
 	}
 	var kept protocol.PushKeep
 	if protocol.PushKindOf(e.Body) == protocol.PushKindKeep && kept.Decode(e.Body, &limits) == nil {
-		h.verifyKept(&kept, out)
+		h.verifyKept(e, &kept, out)
 		return
 	}
 	var m protocol.PushRegistration
@@ -316,8 +337,9 @@ func (h *host) passReply(e *effects.Reply, out *effects.Effects) {
 	l := &h.ledger
 	key, isRegistration := h.asked[e.Request]
 	delete(h.asked, e.Request)
-	conn, isHello := l.hellos[e.Request]
+	hello, isHello := l.hellos[e.Request]
 	delete(l.hellos, e.Request)
+	l.recordKept(e)
 	h.callGateway(out, &subject{}, func(o *machine.Effects) {
 		h.g.HandleReply(h.now, e, o)
 		x := l.findTaken(key)
@@ -327,7 +349,10 @@ func (h *host) passReply(e *effects.Reply, out *effects.Effects) {
 		failed := slices.ContainsFunc(o.Reports, func(r machine.Report) bool {
 			return strings.HasPrefix(r.Text, "what an engine registered is not taken")
 		})
-		if sender := l.greeted[conn]; isHello && failed {
+		if isHello {
+			h.verifyHelloReply(hello, e.Body, o, out)
+		}
+		if sender := l.greeted[hello.conn]; isHello && failed {
 			l.blurred = l.blurred || sender == ""
 			l.endTaken(func(x *takenRegistration) bool {
 				t := l.attemptOf(x.attempt)
@@ -335,6 +360,56 @@ func (h *host) passReply(e *effects.Reply, out *effects.Effects) {
 			})
 		}
 	})
+}
+
+// heartbeatRecord is the record of the peer in whose name heartbeats are passed to the rank.
+const heartbeatRecord = 0
+
+// recordKept records the answer of the rank to a heartbeat.
+func (l *ledger) recordKept(e *effects.Reply) {
+	hellos, is := l.keeps[e.Request]
+	delete(l.keeps, e.Request)
+	limits := protocol.DefaultLimits()
+	var m protocol.PushEnd
+	if is && m.Decode(e.Body, &limits) == nil && effects.CodeFromWire(m.Code) == effects.Stale {
+		l.staleKeep = max(l.staleKeep, hellos)
+	}
+}
+
+// verifyHelloReply judges what follows from the rank's answer to a hello. If the rank does not know the hello any more when
+// its last message arrives, the hello is repeated, TriesMax times in a row. When the hello of the heartbeats' peer ends
+// well, the heartbeat that waits is passed on.
+func (h *host) verifyHelloReply(x helloPart, body []byte, o *machine.Effects, out *effects.Effects) {
+	limits := protocol.DefaultLimits()
+	var first protocol.HixlInitResponse
+	var last protocol.HixlMemInfoResponse
+	l := &h.ledger
+	key := l.recordOf[x.conn]
+	switch {
+	case !x.isLast && first.Decode(body, &limits) == nil && first.HasExt && first.Ext.Code == 0:
+		return // The last message follows.
+	case x.isLast && last.Decode(body, &limits) == nil:
+		if key == heartbeatRecord && l.heartbeatWaits && !isHeartbeatPassed(o) {
+			observe(out, factHeartbeat, effects.Invalid, "a heartbeat has waited for a hello, and is not passed to the rank after it")
+		}
+	case x.isLast && key != heartbeatRecord:
+		again := slices.ContainsFunc(o.Events, func(ev effects.Event) bool {
+			e, is := ev.(*effects.Received)
+			var hello protocol.HixlInitRequest
+			return is && hello.Decode(e.Body, &limits) == nil && len(hello.Ext.Blobs) == 1 && keyOf(hello.Ext.Blobs[0]) == key
+		})
+		if n := l.repeats[key]; again != (n <= h.shape.triesMax) {
+			observe(out, factTries, effects.Invalid, fmt.Sprintf("the rank has forgotten %d hellos of %s in a row, TriesMax is %d, and another "+
+				"one follows: %t", n, l.greeted[x.conn], h.shape.triesMax, again))
+			return
+		}
+		observe(out, factTries, effects.OK, "")
+		if again {
+			return
+		}
+	default: // The rank refuses it.
+	}
+	l.repeats[key] = 0
 }
 
 // verifyEnd judges what follows from the rank's answer to a registration: a registration that the rank does not know

@@ -27,17 +27,23 @@ type ledger struct {
 	ended       []string                       // keys of registrations of consumers that have ended, oldest first
 	senders     map[effects.Incarnation]string // the agents of consumers, as the rank knows them
 	greeted     map[effects.Conn]string        // the agents in whose names hellos were sent
-	hellos      map[effects.Request]effects.Conn
+	recordOf    map[effects.Conn]uint64        // the records in whose names hellos were sent; 0: the peer of all heartbeats
+	hellos      map[effects.Request]helloPart
 
-	sent       map[uint64]bool                    // operations of registrations that were sent to producers
-	described  map[machine.PlainRank]string       // the agent that the side channel of a producer's rank stated last
-	stated     map[effects.Incarnation]target     // producers' ranks, by the incarnations in the answers to hellos
-	told       map[machine.Agent][]target         // the ranks of producers that an agent was named to
-	expulsions map[uint64]expulsion               // those that are not done, by number
-	keys       map[effects.Incarnation]uint64     // the records of consumers' ranks, by the incarnations in hellos
-	greetings  map[string]int                     // hellos in the names of consumers' agents
-	heartbeat  [][]byte                           // the requests that the latest heartbeat names
-	counted    struct{ open, maybe, certain int } // the numbers of registrations that were compared last
+	sent           map[uint64]bool                    // operations of registrations that were sent to producers
+	described      map[machine.PlainRank]string       // the agent that the side channel of a producer's rank stated last
+	stated         map[effects.Incarnation]target     // producers' ranks, by the incarnations in the answers to hellos
+	told           map[machine.Agent][]target         // the ranks of producers that an agent was named to
+	expulsions     map[uint64]expulsion               // those that are not done, by number
+	keys           map[effects.Incarnation]uint64     // the records of consumers' ranks, by the incarnations in hellos
+	greetings      map[string]int                     // hellos in the names of consumers' agents
+	heartbeat      [][]byte                           // the requests that the latest heartbeat names
+	heartbeatWaits bool                               // it was not passed to the rank
+	keeps          map[effects.Request]int            // heartbeats that the rank has not answered, with the number of hellos before each
+	staleKeep      int                                // the number of hellos before the latest heartbeat that the rank called stale
+	hellosOf       map[uint64]int                     // the hellos of each record
+	repeats        map[uint64]int                     // those of them in a row of which the rank has forgotten all but the last
+	counted        struct{ open, maybe, certain int } // the numbers of registrations that were compared last
 	// blurred means that the model cannot tell any more which registration has ended: two records of an engine may have
 	// taken it.
 	blurred bool
@@ -56,6 +62,12 @@ type subject struct {
 
 // A target is a rank of a producer, as an agent writes to it: the place of its side channel, and the name of its agent.
 type target struct{ producer, agent string }
+
+// A helloPart is the first or the last message of a hello that the rank has not answered.
+type helloPart struct {
+	conn   effects.Conn
+	isLast bool
+}
 
 // An expulsion is one of a rank of a producer, with the agents that were named to it.
 type expulsion struct {
@@ -107,9 +119,10 @@ type takenRegistration struct {
 
 func newLedger(s shape, l limits) ledger {
 	return ledger{shape: s, limits: l, queries: map[uint64]subject{}, loads: map[uint64]subject{},
-		agentsOf: map[machine.Agent]subject{}, senders: map[effects.Incarnation]string{}, hellos: map[effects.Request]effects.Conn{},
-		greeted: map[effects.Conn]string{}, sent: map[uint64]bool{}, described: map[machine.PlainRank]string{}, stated: map[effects.Incarnation]target{},
-		told: map[machine.Agent][]target{}, expulsions: map[uint64]expulsion{}, keys: map[effects.Incarnation]uint64{}, greetings: map[string]int{}}
+		agentsOf: map[machine.Agent]subject{}, senders: map[effects.Incarnation]string{}, hellos: map[effects.Request]helloPart{},
+		greeted: map[effects.Conn]string{}, recordOf: map[effects.Conn]uint64{}, sent: map[uint64]bool{}, described: map[machine.PlainRank]string{}, stated: map[effects.Incarnation]target{},
+		told: map[machine.Agent][]target{}, expulsions: map[uint64]expulsion{}, keys: map[effects.Incarnation]uint64{}, greetings: map[string]int{},
+		keeps: map[effects.Request]int{}, hellosOf: map[uint64]int{}, repeats: map[uint64]int{}}
 }
 
 // placeOf returns the name of a producer's side channel.
