@@ -272,8 +272,12 @@ func (g *Gateway) CountEngines() (producers, consumers int) {
 }
 
 // FindRoute returns the route for the key in the blob of a hello. It reports false if the key is unknown or its engine
-// has left.
+// has left. Ranks that are not known yet have no key, and the key 0 is that of the peer in whose name heartbeats are passed
+// on: no route leads to either.
 func (g *Gateway) FindRoute(key uint64) (Route, bool) {
+	if key == 0 {
+		return Route{}, false
+	}
 	for _, c := range g.consumers {
 		for _, p := range c.peers {
 			if p.key == key && c.writerMade && !c.leaving {
@@ -283,7 +287,7 @@ func (g *Gateway) FindRoute(key uint64) (Route, bool) {
 	}
 	for _, e := range g.producers {
 		for _, r := range e.ranks {
-			if r.key == key && key != 0 {
+			if r.key == key {
 				return Route{Name: r.agentName, Incarnation: r.incarnation}, true
 			}
 		}

@@ -266,3 +266,12 @@ func TestParsePlainRank(t *testing.T) {
 		t.Errorf("an address without a port is parsed as %v", got)
 	}
 }
+
+// The blob of the hello in whose name heartbeats are passed on leads nowhere, also while an engine's rank has no key yet.
+func TestNoRouteWithoutAKey(t *testing.T) {
+	g := New(testConfig(t))
+	g.consumers = []*consumer{{writer: 5, writerMade: true, phase: phaseLoading, peers: []*peer{{}}}}
+	if r, ok := g.FindRoute(0); ok {
+		t.Errorf("key 0 leads to %+v", r)
+	}
+}
