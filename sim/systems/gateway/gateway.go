@@ -186,7 +186,7 @@ var System = custom.System{
 			"the gateway completes each send of the rank once, and at the latest when the rank closes the connection", factCompleted),
 		judge("plain repetitions",
 			"a registration of a plain engine is passed to the rank once, and again only if the rank did not know the engine; a side channel "+
-				"that does not answer is queried a bounded number of times", factPassed),
+				"that does not answer is queried a bounded number of times; one hello is sent to the rank at a time", factPassed),
 		judge("plain completions", "a plain engine is told once that it has a request, and then has it", factTold),
 		settings,
 	},

@@ -271,9 +271,9 @@ func (h *host) verifyBusy(number int, out *effects.Effects) {
 	observe(out, factEngine, effects.OK, "")
 }
 
-// verifyPassed judges what the gateway sends to the rank in the name of a consumer's rank: a hello states the window; a
-// registration has been taken and has not ended, the rank does not have it already, it is passed again at most TriesMax
-// times, each time after a hello, and the rank is told how long it may still wait.
+// verifyPassed judges what the gateway sends to the rank in the name of a consumer's rank. Hellos state the window, and are
+// sent one at a time. A registration has been taken and has not ended, the rank does not have it already, it is passed
+// again at most TriesMax times, each time after a hello, and the rank is told how long it may still wait.
 func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
 	limits := protocol.DefaultLimits()
 	l := &h.ledger
@@ -282,6 +282,10 @@ func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
 		l.hellos[e.Request] = helloPart{e.Conn, true}
 		if hello.Decode(e.Body, &limits) == nil && hello.HasExt && len(hello.Ext.Blobs) == 1 {
 			l.hellos[e.Request] = helloPart{e.Conn, false}
+			if len(l.hellos) > 1 {
+				observe(out, factPassed, effects.Invalid, fmt.Sprintf("a hello of %s is sent to the rank while another one is in flight, and "+
+					"may replace it", hello.LocalID))
+			}
 			h.verifyWindow(&hello.Ext, out)
 			if r, ok := h.g.FindRoute(keyOf(hello.Ext.Blobs[0])); ok {
 				l.senders[effects.Incarnation(hello.Ext.Incarnation)], l.greeted[e.Conn] = r.Name, r.Name
