@@ -142,12 +142,17 @@ func (h *host) verifyAsked(e *effects.Send, o *machine.Effects, out *effects.Eff
 		return
 	}
 	l := &h.ledger
+	end, ended := replyTo(e.Corr, o)
+	if ended && effects.CodeFromWire(end.Code) == effects.Ended && l.mostResults <= l.limits.registrations {
+		observe(out, factAsked, effects.Invalid, fmt.Sprintf("the result of registration %d is dropped, at most %d were kept at a time, and "+
+			"RegistrationsMax is %d", m.Ext.Operation, l.mostResults, l.limits.registrations))
+		return
+	}
 	if slices.ContainsFunc(l.asks, func(x ask) bool { return x.operation == m.Ext.Operation }) {
 		return // It is repeated.
 	}
 	producer := l.subjectOfConn(e.Conn).producer
 	maybe, certain := l.countAsks()
-	end, ended := replyTo(e.Corr, o)
 	reason := string(end.Reason)
 	switch {
 	case ended && effects.CodeFromWire(end.Code) == effects.TooMany && strings.Contains(reason, "gateway.agents"):
@@ -169,6 +174,7 @@ func (h *host) verifyAsked(e *effects.Send, o *machine.Effects, out *effects.Eff
 		observe(out, factAsked, effects.OK, "")
 	}
 	if !ended {
+		l.untold[m.Ext.Operation] = true
 		l.asks = append(slices.DeleteFunc(slices.Clone(l.asks), func(x ask) bool { return x.over }),
 			ask{operation: m.Ext.Operation, producer: producer, request: string(m.RequestID)})
 	}
@@ -210,6 +216,7 @@ func (h *host) verifyOpen(out *effects.Effects) {
 	now := l.counted
 	now.open = h.g.Counts().OpenRegistrations
 	now.maybe, now.certain = l.countAsks()
+	l.mostResults = max(l.mostResults, len(l.untold)-now.certain)
 	if now == l.counted {
 		return
 	}
@@ -281,6 +288,7 @@ func (h *host) verifyReplied(e *effects.Replied, out *effects.Effects) {
 	limits := protocol.DefaultLimits()
 	var end protocol.PushEnd
 	if end.Decode(e.Body, &limits) == nil && end.Operation != 0 {
+		delete(h.ledger.untold, end.Operation)
 		for i := range h.ledger.asks {
 			x := &h.ledger.asks[i]
 			if x.operation != end.Operation {

@@ -30,6 +30,8 @@ type ledger struct {
 	recordOf    map[effects.Conn]uint64        // the records in whose names hellos were sent; 0: the peer of all heartbeats
 	hellos      map[effects.Request]helloPart
 
+	untold         map[uint64]bool                    // operations of registrations that were taken, and whose ends the rank was not told
+	mostResults    int                                // the most of them that may have ended at a time
 	sent           map[uint64]bool                    // operations of registrations that were sent to producers
 	described      map[machine.PlainRank]string       // the agent that the side channel of a producer's rank stated last
 	stated         map[effects.Incarnation]target     // producers' ranks, by the incarnations in the answers to hellos
@@ -120,7 +122,7 @@ type takenRegistration struct {
 func newLedger(s shape, l limits) ledger {
 	return ledger{shape: s, limits: l, queries: map[uint64]subject{}, loads: map[uint64]subject{},
 		agentsOf: map[machine.Agent]subject{}, senders: map[effects.Incarnation]string{}, hellos: map[effects.Request]helloPart{},
-		greeted: map[effects.Conn]string{}, recordOf: map[effects.Conn]uint64{}, sent: map[uint64]bool{}, described: map[machine.PlainRank]string{}, stated: map[effects.Incarnation]target{},
+		greeted: map[effects.Conn]string{}, recordOf: map[effects.Conn]uint64{}, untold: map[uint64]bool{}, sent: map[uint64]bool{}, described: map[machine.PlainRank]string{}, stated: map[effects.Incarnation]target{},
 		told: map[machine.Agent][]target{}, expulsions: map[uint64]expulsion{}, keys: map[effects.Incarnation]uint64{}, greetings: map[string]int{},
 		keeps: map[effects.Request]int{}, hellosOf: map[uint64]int{}, repeats: map[uint64]int{}}
 }
