@@ -92,10 +92,8 @@ func testConfig(t interface{ Fatal(args ...any) }) Config {
 }
 
 func newWorld(t *rapid.T) *world {
-	cfg := testConfig(t)
-	cfg.RegistrationsMax = rapid.IntRange(1, 4).Draw(t, "registrations") // With few of them, results are dropped.
 	return &world{
-		t: t, g: New(cfg),
+		t: t, g: New(testConfig(t)),
 		open: map[effects.Corr]bool{}, agents: map[Agent]*agent{Front: {made: true}}, expels: map[uint64][]Agent{},
 		lives: map[int]int{}, oks: map[string]int{}, hellos: map[effects.Corr]PlainRank{},
 		described: map[PlainRank]string{},
