@@ -200,6 +200,7 @@ func (s *rows) JoinLists(l, other *List) {
 		l.tail, l.n = other.tail, l.n+other.n
 	}
 	*other = List{}
+	checkLength(l)
 }
 
 // Unlink removes a row from the list l. Unlink panics if the row is in no list. The row must not be in a different
@@ -221,6 +222,15 @@ func (s *rows) Unlink(l *List, h Handle) {
 	}
 	r.list, r.prev, r.next = false, 0, 0
 	l.n--
+	checkLength(l)
+}
+
+// checkLength panics if the number of rows of a list contradicts the list's ends. A wrong number would stay unnoticed
+// until the list is joined with another list, and then rows would be lost.
+func checkLength(l *List) {
+	if l.n < 0 || (l.n == 0) != (l.head == 0) || (l.n <= 1) != (l.head.Slot()+1 == l.tail) {
+		panic("BUG: the number of rows of a list is wrong")
+	}
 }
 
 // neighbourHandle returns the handle of a neighbour in a list, given its slot number plus 1.
