@@ -3,6 +3,7 @@ package pd
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 	"github.com/kvferry/kvferry/fsm/rank/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/sim/world"
@@ -35,6 +36,17 @@ func StatsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 // SharesOf returns, for each share that peers have, the value that n's machine has counted and the value that is
 // really there.
 func SharesOf(n *world.Node) (counted, actual [rank.SharedCount]int) { return rankOf(n).ShareCounts() }
+
+// OffersOf returns the deferred offers that n's machine counts for a peer, and all that it has.
+func OffersOf(n *world.Node, peer effects.Incarnation) (ofPeer, all rank.OfferCounts) {
+	return rankOf(n).OffersOfPeer(peer)
+}
+
+// CountBringFits returns how many of the chunks, from the first on, one Bring of a request can name, according to n's
+// machine.
+func CountBringFits(n *world.Node, request []byte, keys [][]byte, mode p2p.Mode) int {
+	return rankOf(n).BringFits(request, keys, mode)
+}
 
 // PageStateOf returns the state of page i in n's machine.
 func PageStateOf(n *world.Node, i uint32) memory.State {

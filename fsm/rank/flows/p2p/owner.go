@@ -64,6 +64,12 @@ func copiesMax(cfg *OwnerConfig) uint32 {
 // Loans returns the loans.
 func (o *Owner) Loans() *loan.Loans { return &o.loans }
 
+// ShareCounts returns the number of requests in service that classes are counted to have, and of those in the tables.
+// It is for inspection only.
+func (o *Owner) ShareCounts() (counted, actual int) {
+	return o.pushes.share.Total(), o.pushes.rows.Len() + o.copies.rows.Len()
+}
+
 // Step handles the proof that nobody reads under a loan any more, and the completions of writes and copies.
 func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {

@@ -145,6 +145,10 @@ func (p *Producer) Batches() int { return p.batches.Len() }
 // Registrations returns the number of registrations that wait or are being written.
 func (p *Producer) Registrations() int { return p.registrations.Len() }
 
+// ShareCounts returns the number of registrations that classes are counted to have, and of those in the table. It is
+// for inspection only.
+func (p *Producer) ShareCounts() (counted, actual int) { return p.share.Total(), p.registrations.Len() }
+
 // VisitTables reports the sizes of the tables.
 func (p *Producer) VisitTables(visit table.VisitFunc) {
 	visit("finished requests", p.batches.Len(), table.Empty)

@@ -256,5 +256,24 @@ func (p *Queue) BytesOf(class int) int { return p.byteShares.CountOf(class) }
 // CountedRows returns the number of rows that are counted for all classes together.
 func (p *Queue) CountedRows() int { return p.rowShares.Total() }
 
+// CountBytes returns the number of bytes that are counted for all classes together, and that of all rows. It is for
+// inspection only.
+func (p *Queue) CountBytes() (counted, actual int) {
+	for slot := range p.rows.Slots() {
+		if q := p.rows.Get(p.rows.At(slot)); q != nil {
+			actual += q.countedBytes
+		}
+	}
+	return p.byteShares.Total(), actual
+}
+
+// CountListed returns the number of rows that the lists of the classes say that they have. It is for inspection only.
+func (p *Queue) CountListed() (count int) {
+	for class := range p.queues {
+		count += p.queues[class].Len() + p.linking[class].Len()
+	}
+	return count
+}
+
 // Classes returns the number of classes.
 func (p *Queue) Classes() int { return len(p.queues) }

@@ -105,6 +105,10 @@ func (b *Bundles) Recycle(cfg Config, classes int) Bundles {
 // LayersPerChunk returns the number of layers of a chunk; 0 means that there are no bundles.
 func (b *Bundles) LayersPerChunk() uint32 { return b.cfg.Layers }
 
+// ShareCounts returns the number of bundles that classes are counted to have, and of those in the table. It is for
+// inspection only.
+func (b *Bundles) ShareCounts() (counted, actual int) { return b.share.Total(), b.rows.Len() }
+
 // Len returns the number of bundles.
 func (b *Bundles) Len() int { return b.rows.Len() }
 

@@ -252,3 +252,19 @@ func (l *Loans) CountPins() int { return l.pages.Total() }
 
 // Len returns the number of loans.
 func (l *Loans) Len() int { return l.rows.Len() }
+
+// Use is what loans use of the resources that are shared between classes.
+type Use struct{ Loans, Pages, Copies int }
+
+// ShareCounts returns what the classes are counted to use, and what the table really contains. It is for inspection
+// only.
+func (l *Loans) ShareCounts() (counted, actual Use) {
+	counted = Use{l.counts.Total(), l.pages.Total(), l.arena.Total()}
+	actual.Loans = l.rows.Len()
+	for slot := range l.rows.Slots() {
+		if x := l.rows.Get(l.rows.At(slot)); x != nil {
+			actual.Pages, actual.Copies = actual.Pages+len(x.entries), actual.Copies+x.copies
+		}
+	}
+	return counted, actual
+}

@@ -238,6 +238,10 @@ func (x *Requests) TakeNote(class int) (why *effects.Why) {
 	return why
 }
 
+// ShareCounts returns the number of requests that classes are counted to have, and of those in the table. It is for
+// inspection only.
+func (x *Requests) ShareCounts() (counted, actual int) { return x.share.Total(), x.rows.Len() }
+
 // Len returns the number of requests in the table.
 func (x *Requests) Len() int { return x.rows.Len() }
 

@@ -220,6 +220,7 @@ func (or *deferredOfferOracle) recordOfferReply(n *world.Node, request uint64, b
 	}
 	k.chunks = slices.DeleteFunc(k.chunks, func(c offeredChunk) bool { return slices.Contains(m.AlreadySent, c.index) })
 	k.keptAt, k.until = or.w.Now, or.w.ReadClock(n).Add(pd.InfoOf(n).Cfg.LeadMin)
+	isRetry := k.lease == nil || k.lease.Lease.OfferKept
 	if !k.altered {
 		k.leaseEnd = k.lease.ExpiresAt
 		or.countJudged(checkDeferredLease)
@@ -236,7 +237,9 @@ func (or *deferredOfferOracle) recordOfferReply(n *world.Node, request uint64, b
 	k.uncertain = slices.Contains(state.unreachable, k.peer)
 	or.oracles().renewals.beginTerm(n, &k)
 	state.offers = append(state.offers, k)
-	or.oracles().tableShares.verifyOfferShare(n, &k)
+	if or.oracles().tableShares.verifyOfferShare(n, &k); or.w.Failure == nil {
+		or.oracles().tableShares.verifyOfferRoom(n, &k, isRetry)
+	}
 }
 
 // mayBeRead reports whether a fetch that consumed all chunks of an offer may still read the chunks: either a fetch in

@@ -37,8 +37,11 @@ func (*fetchOracle) subscribe(l *oracle.Subscriptions[fetchOracle]) {
 	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.ImportingPeer) { o.recordImport(e.Node, e.Effect) })
 	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.ImportEnded) { o.recordImportEnd(e.Node, e.Corr, e.Code) })
 	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.TransferDone) {
+		o.removeRead(e.Node, e.Transfer)
 		o.recordReadFailure(e.Node, e.Transfer, e.Code)
 	})
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.StartingTransfer) { o.recordRead(e.Node, e.Transfer) })
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.CancellingTransfer) { o.removeRead(e.Node, e.Transfer) })
 	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.ScatterEnded) { o.allowScatterCode(e.Ticket, e.Code) })
 	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e pd.CommandReceived) {
 		switch e.Command.Kind {
@@ -52,6 +55,7 @@ func (*fetchOracle) subscribe(l *oracle.Subscriptions[fetchOracle]) {
 	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e stepCounted) {
 		if e.node.KeepsOffers {
 			o.verifyTables(e.node, e.stats)
+			o.verifyStopped(e.node)
 		}
 	})
 }
@@ -60,10 +64,13 @@ func (*fetchOracle) subscribe(l *oracle.Subscriptions[fetchOracle]) {
 type fetchState struct {
 	fetches []effects.Ticket // given to the machine; may include a few that are over
 	imports []pendingImport  // in progress
+
+	reads  []*world.Transfer // in flight, and not cancelled
+	failed effects.Ticket    `snap:"scratch"` // the fetch that failed in this step
 }
 
 func (s *fetchState) clearForReuse() {
-	*s = fetchState{fetches: s.fetches[:0], imports: s.imports[:0]}
+	*s = fetchState{fetches: s.fetches[:0], imports: s.imports[:0], reads: s.reads[:0]}
 }
 
 // recordFetch records a fetch when the command reaches the machine.
@@ -142,6 +149,7 @@ func (or *fetchOracle) verifyOutcome(n *world.Node, e *effects.Deliver, c *pd.Co
 			n.AsSubject(), oracle.Ticket(e.Ticket))
 	}
 	or.countCoincidences(n, e, c)
+	or.recordFailed(n, e, c)
 	if e.Code == effects.OK || e.Begun { // A fetch that has not begun consumes no offers.
 		or.oracles().deferredOffers.recordConsumed(n, c)
 	}

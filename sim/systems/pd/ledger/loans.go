@@ -94,6 +94,7 @@ type loanRequest struct {
 	isRecall bool
 	isPush   bool     // the node writes the chunks
 	keys     [][]byte `snap:"scratch"`
+	grants   int      `snap:"skip"` // the grants of the node before the step in which the message arrived
 }
 
 // limitsOf returns the limits of the table of leases for recalls or for lookups.
@@ -176,7 +177,7 @@ func (or *loanOracle) verifyRevoke(n *world.Node, id effects.GrantID) {
 
 // recordMessage records a lookup or a query that arrives.
 func (or *loanOracle) recordMessage(n *world.Node, d *world.Delivery) {
-	state, a := or.stateOf(n), loanRequest{request: d.C}
+	state, a := or.stateOf(n), loanRequest{request: d.C, grants: pd.StatsOf(n).Grants}
 	//exhaustive:ignore
 	switch effects.Channel(d.B) {
 	case effects.ChannelLookup:
@@ -246,7 +247,8 @@ func (or *loanOracle) verifyNeed(n *world.Node, a *loanRequest, code effects.Cod
 	loansMax, pagesMax := or.limitsOf(n, a.isRecall)
 	if code == effects.TooMany {
 		// A write or copy for the peer has a limit of its own.
-		if n.ArenaPages > 0 || pd.StatsOf(n).Grants >= int(cmp.Or(pd.InfoOf(n).Cfg.GrantsMax, 4096)) ||
+		// Grants that end in the same step may have filled the table before.
+		if n.ArenaPages > 0 || max(a.grants, pd.StatsOf(n).Grants) >= int(cmp.Or(pd.InfoOf(n).Cfg.GrantsMax, 4096)) ||
 			a.isPush {
 			or.countVoid(checkLoanRefused)
 			return

@@ -85,6 +85,7 @@ type Oracles struct {
 	loans          loanOracle
 	commandRows    commandRowOracle
 	grantTimes     grantTimeOracle
+	peerCodes      peerCodeOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -149,6 +150,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *loanOracle { return &o.loans })
 	addOracle(l, func(o *Oracles) *commandRowOracle { return &o.commandRows })
 	addOracle(l, func(o *Oracles) *grantTimeOracle { return &o.grantTimes })
+	addOracle(l, func(o *Oracles) *peerCodeOracle { return &o.peerCodes })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].

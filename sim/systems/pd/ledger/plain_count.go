@@ -16,6 +16,7 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkPlains        = oracle.NewCheck("S18", "number of vanilla senders with pages")
+	checkPlainsWait    = oracle.NewCheck("S18", "number of vanilla senders with pages, or with requests that wait")
 	checkPlainsRefused = oracle.NewCheck("S18", "vanilla senders that are refused at once")
 )
 
@@ -43,11 +44,54 @@ type plainGrant struct {
 // verifyCount records a grant to a plain sender, and checks how many plain senders have pages, or have waited since
 // before this step.
 func (or *plainCountOracle) verifyCount(n *world.Node, conn uint64, id effects.GrantID) {
+	or.removeEnded(n)
 	state := or.stateOf(n)
-	state.grants = append(slices.DeleteFunc(state.grants, func(x plainGrant) bool {
+	state.grants = append(state.grants, plainGrant{conn, id})
+	or.countJudged(checkPlains)
+	if count, limit := or.countConns(n, conn), plainsMax(n); count > limit {
+		or.fail(checkPlains, "node %d serves %d vanilla senders at a time, %d are allowed", n.AsSubject(), count, limit)
+	}
+}
+
+// verifyWaiting checks the number of plain senders after a step in which a request of one of them began to wait. A
+// sender for whose request the node only waits must count as well as one that has pages.
+func (or *plainCountOracle) verifyWaiting(n *world.Node) {
+	pending := or.oracles().queue.stateOf(n).pending
+	if len(pending) == 0 {
+		return
+	}
+	w := &pending[len(pending)-1]
+	if !w.isNew || w.peer != (effects.Incarnation{}) || w.keyCount == 0 || w.offerGrant != 0 {
+		return
+	}
+	if n.Busy { // The node may still refuse the request.
+		or.countVoid(checkPlainsWait)
+		return
+	}
+	or.removeEnded(n)
+	or.countJudged(checkPlainsWait)
+	if count, limit := or.countConns(n, w.conn), plainsMax(n); count > limit {
+		or.fail(checkPlainsWait, "node %d lets request %d wait beside those of %d vanilla senders, %d are allowed",
+			n.AsSubject(), oracle.Message(w.request), count-1, limit)
+	}
+}
+
+// plainsMax returns how many plain senders a node serves at a time.
+func plainsMax(n *world.Node) int { return int(cmp.Or(pd.InfoOf(n).Cfg.Tuning.PlainsMax, 16)) }
+
+// removeEnded removes the grants that allow no stores any more.
+func (or *plainCountOracle) removeEnded(n *world.Node) {
+	state := or.stateOf(n)
+	state.grants = slices.DeleteFunc(state.grants, func(x plainGrant) bool {
 		g := n.Grants[x.grant]
 		return g == nil || !n.AllowsStores(g) || or.oracles().plainSenders.isExpired(n, x.grant)
-	}), plainGrant{conn, id})
+	})
+}
+
+// countConns counts the connections of plain senders that have pages, or that wait since before this step, and the
+// given one.
+func (or *plainCountOracle) countConns(n *world.Node, conn uint64) int {
+	state := or.stateOf(n)
 	or.conns = append(or.conns[:0], conn)
 	addConn := func(conn uint64) {
 		if !slices.Contains(or.conns, conn) {
@@ -63,10 +107,7 @@ func (or *plainCountOracle) verifyCount(n *world.Node, conn uint64, id effects.G
 			addConn(o.conn)
 		}
 	}
-	or.countJudged(checkPlains)
-	if limit := int(cmp.Or(pd.InfoOf(n).Cfg.Tuning.PlainsMax, 16)); len(or.conns) > limit {
-		or.fail(checkPlains, "node %d serves %d vanilla senders at a time, %d are allowed", n.AsSubject(), len(or.conns), limit)
-	}
+	return len(or.conns)
 }
 
 // recordConn records that a plain sender asks for pages.
@@ -89,7 +130,7 @@ func (or *plainCountOracle) verifyRefused(n *world.Node, w *pendingRequest) {
 		o := &queue.pending[i]
 		rows, bytes = rows+2, bytes+2*o.bytesMax()
 	}
-	limit := int(cmp.Or(cfg.Tuning.PlainsMax, 16))
+	limit := plainsMax(n)
 	if !cfg.Bearer || n.Draining || or.w.Jobs[r.VanillaJob-1].AbandonedAt != 0 || w.keyCount > servablePages(n) ||
 		len(or.stateOf(n).seen) > limit || rows > int(cfg.WaitersMax) || bytes > waitingBytes(n) {
 		or.countVoid(checkPlainsRefused)

@@ -90,6 +90,8 @@ type pendingRequest struct {
 	pullID          protocol.PullID `snap:"skip"` // the id of the offer
 	withdrawn       bool            `snap:"skip"` // the offer was taken back
 	reading         bool            // the offer has pages, and the chunks are being read
+	mayLackPages    bool            // the offer waited for pages at some time, or may have
+	mayLackLink     bool            // the offer waited for the link to its pages at some time, or may have
 	cancelled       bool            // the read was cancelled
 	job             int             `snap:"skip"` // the job of the request, counted from 1
 	unwanted        bool            // the request was abandoned during the read
@@ -251,6 +253,7 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	state.pending = slices.Delete(state.pending, i, i+1)
 	or.facts().decodeReply(&w, body)
 	or.oracles().grantTimes.verifyWait(n, &w)
+	or.verifyWaitReason(n, &w, body)
 	or.oracles().getWaits.recordRefused(n, &w)
 	or.oracles().tableShares.verifyOfferReply(n, &w, body)
 	if or.countPass(n, &w); or.w.Failure != nil {
@@ -375,6 +378,10 @@ func (or *queueOracle) verifyQueue(n *world.Node, s *rank.Stats) {
 	if or.verifyWithdrawn(n); or.w.Failure != nil {
 		return
 	}
+	if or.oracles().plainCounts.verifyWaiting(n); or.w.Failure != nil {
+		return
+	}
+	or.recordWaits(n)
 	for i := range state.pending {
 		o := &state.pending[i]
 		if o.reading && (o.conn == 0 || o.cancelled) {

@@ -36,6 +36,9 @@ func (or *queueOracle) recordOffer(n *world.Node, w pendingRequest, body []byte)
 	w.keyCount, w.pageCount, w.dueAtOnce = len(m.Keys), countDistinct(m.Keys), false
 	w.dueAt = or.w.Now + int64(n.LongestSpan(pd.InfoOf(n).Cfg.AllocTimeout+pd.InfoOf(n).Cfg.ReadTimeout)+pd.Grace)
 	or.enqueueRequest(n, w, effects.Incarnation(m.Ext.To))
+	if last := len(or.stateOf(n).pending) - 1; or.stateOf(n).pending[last].request == w.request {
+		or.recordWait(n, last)
+	}
 }
 
 // recordWithdrawn records that a waiting offer is taken back.
