@@ -36,4 +36,9 @@ func drawJobs(d *expand.Draft) {
 		r.Batch = len(r.Keys)
 		p.Jobs = append(p.Jobs, r)
 	}
+	if at := draw.Hash(p.Seed, draw.Plan, 7, 1<<41); at.ChancePermille(400) { // Queries and done messages often get no reply in time.
+		p.Rates[plan.FaultReplyLost] = max(p.Rates[plan.FaultReplyLost], at.Rehash().Between(100, 400))
+		p.Timeouts.Reply = min(p.Timeouts.Reply, p.Timeouts.Put/12)
+		p.Timeouts.Alloc = min(p.Timeouts.Alloc, p.Timeouts.Reply*3/4)
+	}
 }

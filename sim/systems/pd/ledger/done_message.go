@@ -41,9 +41,15 @@ func (*doneMessageOracle) subscribe(l *oracle.Subscriptions[doneMessageOracle]) 
 	oracle.On(l, func(o *doneMessageOracle, _ *oracle.Call, e world.ReplyReceived) {
 		o.recordSlowReply(e.Node, e.Conn, e.Conn.FindRequest(e.Corr).SentAt)
 		o.recordReply(e.Node, e.Conn, e.Body)
+		o.removeTold(e.Node, e.Corr)
 	})
 	oracle.On(l, func(o *doneMessageOracle, _ *oracle.Call, e world.SendingRequest) {
-		o.handleSent(e.Node, e.Conn, e.Body)
+		o.handleSent(e.Node, e.Conn, e.Corr, e.Body)
+	})
+	oracle.On(l, func(o *doneMessageOracle, _ *oracle.Call, e world.SteppingMachine) {
+		if x, ok := e.Event.(*effects.Unanswered); ok {
+			o.recordUnanswered(e.Node, x.Corr)
+		}
 	})
 	oracle.On(l, func(o *doneMessageOracle, _ *oracle.Call, e world.TransferSettled) { o.removeExpired(e.Transfer) })
 	oracle.On(l, func(o *doneMessageOracle, _ *oracle.Call, e world.GrantRevoked) { o.removeRevoked(e.Node, e.Grant) })
@@ -71,9 +77,13 @@ func (*doneMessageOracle) subscribe(l *oracle.Subscriptions[doneMessageOracle]) 
 type doneMessageState struct {
 	grants []heldGrant `snap:"skip"`
 	links  []uint64    `snap:"skip"` // links with a completed handshake
+	// told holds the grants of recalls with a done message that has no reply yet.
+	told []toldGrant `snap:"skip"`
 }
 
-func (s *doneMessageState) clearForReuse() { s.grants, s.links = s.grants[:0], s.links[:0] }
+func (s *doneMessageState) clearForReuse() {
+	s.grants, s.links, s.told = s.grants[:0], s.links[:0], s.told[:0]
+}
 
 // removeGrant removes a grant of an owner.
 func (s *doneMessageState) removeGrant(owner int32, id effects.GrantID) {
@@ -92,9 +102,10 @@ type heldGrant struct {
 	doneRoute
 	grant         effects.GrantID
 	incarnation   uint32
-	frozenAtGrant int64 `snap:"skip"` // how long the holder had been frozen by then
-	closedConns   int   `snap:"skip"` // connections to the owner that were closed by then, which are no obstacle any more
-	slow          bool  `snap:"skip"` // something took so long that the done message may have been given up
+	frozenAtGrant int64  `snap:"skip"` // how long the holder had been frozen by then
+	closedConns   int    `snap:"skip"` // connections to the owner that were closed by then, which are no obstacle any more
+	slow          bool   `snap:"skip"` // something took so long that the done message may have been given up
+	attempts      uint32 `snap:"skip"` // done messages that were sent and got no reply
 }
 
 // recordLink records that a handshake completed.
@@ -230,12 +241,13 @@ func doneCheckOf(channel effects.Channel) oracle.Check {
 }
 
 // handleSent handles a message when the message is sent on a connection for requests, and records a done message.
-func (or *doneMessageOracle) handleSent(n *world.Node, c *world.Conn, body []byte) {
+func (or *doneMessageOracle) handleSent(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	if len(or.stateOf(n).grants) == 0 {
 		return
 	}
 	if m := &or.query; c.Channel == effects.ChannelQuery && m.Decode(body, &pd.WireLimits) == nil {
 		for _, id := range m.Ext.Done {
+			or.recordTold(n, c, corr, effects.GrantID(id))
 			or.recordDone(n, c.Server, c.Channel, effects.GrantID(id))
 		}
 	}
@@ -260,6 +272,7 @@ func (or *doneMessageOracle) recordOfferDone(n *world.Node, m *protocol.PullDone
 func (or *doneMessageOracle) removeLinkGrants(n *world.Node) {
 	state := or.stateOf(n)
 	state.grants = slices.DeleteFunc(state.grants, func(x heldGrant) bool { return x.channel != effects.ChannelDone })
+	state.told = state.told[:0]
 }
 
 // removeRevoked drops a grant if the owner ends the grant while a request of the holder waits for a reply on the same
