@@ -130,7 +130,7 @@ func (c *condenser) condenseJobs() {
 		c.changeReader(j, at)
 		j.Keys = c.pickKeys(j, at)
 		j.Batch, j.Prefix = min(j.Batch, len(j.Keys)), min(j.Prefix, len(j.Keys))
-		if len(j.Flags) > 0 {
+		if hasFlow(j) {
 			j.Batch = len(j.Keys)
 		} else {
 			j.Batch = min(j.Batch, int(c.Topology.SenderPages), int(c.Topology.ReceiverPages))
@@ -152,13 +152,18 @@ func (c *condenser) condenseJobs() {
 // changeReader makes some readers ask early. At receivers that keep offers, changeReader turns some jobs into readers
 // that gather the chunks that earlier jobs sent.
 func (c *condenser) changeReader(j *plan.Job, at func(uint64) draw.Value) {
-	if len(j.Flags) > 0 || j.Plain || j.PlainTo {
+	if hasFlow(j) || j.Plain || j.PlainTo {
 		return
 	}
 	j.Early = j.Early || at(9).ChancePermille(250)
 	if slices.Contains(c.Topology.Delay, j.To) && at(10).ChancePermille(250) {
-		j.Gather, j.Early, j.Take, j.Whole, j.Batch = true, false, false, false, 1
+		j.Gather, j.Early, j.Take, j.Whole, j.Batch, j.Flags = true, false, false, false, 1, nil
 	}
+}
+
+// hasFlow reports whether a job belongs to a flow. A word about the job's end is no flow.
+func hasFlow(j *plan.Job) bool {
+	return len(j.Flags) > 1 || len(j.Flags) == 1 && !j.Flags[plan.ReportsEnd]
 }
 
 // pickKeys returns some of the keys of a job. A key that only this job uses may stand for a short chunk, because no
@@ -169,7 +174,7 @@ func (c *condenser) pickKeys(j *plan.Job, at func(uint64) draw.Value) []uint32 {
 		keys = keys[:1]
 	}
 	for k, key := range keys {
-		if key < plan.FirstUnsharedKey || len(j.Flags) > 0 || j.Gather || at(1).ChancePermille(500) {
+		if key < plan.FirstUnsharedKey || hasFlow(j) || j.Gather || at(1).ChancePermille(500) {
 			keys[k] = key%sharedChunks + 1
 		}
 	}

@@ -181,6 +181,7 @@ func drawExpiredFetch(p *plan.Plan, at func(uint64) draw.Value) {
 	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+50*time.Millisecond)
 	p.Rates[plan.FaultRequestAbandoned] = 0
 	j.Plain, j.PlainTo, j.Early, j.Batch, j.Keys = true, false, false, 1, []uint32{41, 42, 43, 44}
+	j.Flags = nil
 	fetchAt := j.At + at(14).RoundedDuration(5*time.Millisecond, 60*time.Millisecond)
 	for i, key := range j.Keys[1:] { // Which chunk waits depends on the grants of the remaining chunks.
 		if len(p.Jobs) < plan.JobsMax {

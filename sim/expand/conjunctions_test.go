@@ -17,6 +17,7 @@ func TestRareStories(t *testing.T) {
 		drawWorld(&d, "full", &Profile{})
 		drawJobs(&p, &d.Scale)
 		drawReads(&p)
+		drawEnds(&p, "full")
 		p.DrawFaults(&d.Scale.Scheduled)
 		drawBounds(&p, "full")
 		drawTuning(&p)

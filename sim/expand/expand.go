@@ -68,6 +68,7 @@ func Plan(seed uint64, profile string, added *Profile) plan.Plan {
 	drawWorld(&d, profile, added)
 	drawJobs(&p, &d.Scale)
 	drawReads(&p)
+	drawEnds(&p, profile)
 	if added.AfterJobs != nil {
 		added.AfterJobs(&d)
 	}
@@ -227,6 +228,25 @@ func drawPullSenders(p *plan.Plan, profile string) {
 	p.Bounds.ReservePPM = 20_000
 	if at(21).ChancePermille(500) { // A reserve so large that offers wait for each other.
 		p.Bounds.ReservePPM = uint32(at(22).Between(0, 500_000))
+	}
+}
+
+// endProfiles are the profiles in which senders' engines report how some requests ended.
+//
+//kvferry:table
+var endProfiles = []string{"swarm", "crash", "fenced", "leased", "delayed", "full"}
+
+// drawEnds draws the requests whose end their senders report.
+func drawEnds(p *plan.Plan, profile string) {
+	if !slices.Contains(endProfiles, profile) || !draw.Hash(p.Seed, draw.Plan, 23, 0).ChancePermille(800) {
+		return
+	}
+	for i := range p.Jobs {
+		d := draw.Hash(p.Seed, draw.Plan, 23, 1+uint64(i))
+		if j := &p.Jobs[i]; !j.Plain && !j.PlainTo && !j.Gather && d.ChancePermille(600) {
+			j.Flags = j.Flags.With(plan.ReportsEnd)
+			j.Early = j.Early || d.Rehash().ChancePermille(500) // A reader waits for the request when it ends.
+		}
 	}
 }
 

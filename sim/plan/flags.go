@@ -11,6 +11,14 @@ import (
 // files the flags are written like fields.
 type FlowFlags map[string]bool
 
+// ReportsEnd is the flag of a job whose sender's engine reports how the request ended. It belongs to no flow.
+var ReportsEnd = RegisterFlag(FlowFlag{Name: "tells", CheckJob: func(_ *Plan, j *Job) string {
+	if j.Plain || j.PlainTo {
+		return "it needs a sender and a receiver that are ranks; leave out tells, or plain and plain_to"
+	}
+	return ""
+}})
+
 // With returns a copy with an additional flag. A FlowFlags map is never changed in place, because plans are copied as
 // values.
 func (s FlowFlags) With(flag string) FlowFlags {

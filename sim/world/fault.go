@@ -176,6 +176,7 @@ func (n *Node) restartNode(w *World) {
 	}
 	n.crashesAgain = false
 	OnNodeRestarted.Report(&w.Panel, n.ID, NodeRestarted{n})
+	w.System.HandleRestart(n)
 	w.ScheduleTick(n)
 	n.deliverMissed(w)
 	for _, c := range w.Active.Conns.Items {

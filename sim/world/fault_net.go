@@ -202,7 +202,7 @@ func (w *World) CorruptMessage(f plan.Fault, c *Conn, nth uint64, body []byte) [
 		return body
 	}
 	if f == plan.FaultReplyCorrupted && !w.Nodes[c.Client].Custom && d.Rehash().Rehash().ChancePermille(300) {
-		if b, ok := w.System.ImplausibleReply(body); ok {
+		if b, ok := w.System.ImplausibleReply(body, d.Rehash().Rehash().Rehash()); ok {
 			return b
 		}
 	}

@@ -3,6 +3,7 @@ package world
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/coverage"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -47,6 +48,8 @@ type System interface {
 	HandleDeliver(n *Node, e *effects.Deliver)
 	HandleReturn(n *Node, e *effects.Return)
 	HandleObserve(n *Node, e *effects.Observe)
+	// HandleRestart lets the engine of n begin anew, because another incarnation of n has begun.
+	HandleRestart(n *Node)
 	// VoidCommands ends the commands of n's engine, because the incarnation that received them has ended.
 	VoidCommands(n *Node)
 	// OnProxyPost and OnNodePost receive each one-way message at the time of sending. Taken reports whether the
@@ -97,7 +100,7 @@ type System interface {
 	MessageValidator(c *Conn) func(body []byte) bool
 	// ImplausibleReply changes a reply into a well-formed reply that contradicts the request. The result is false if
 	// the reply cannot be changed in this way.
-	ImplausibleReply(body []byte) ([]byte, bool)
+	ImplausibleReply(body []byte, d draw.Value) ([]byte, bool)
 	// UnrelatedReply returns a reply to a question that was not asked.
 	UnrelatedReply() []byte
 	// ValidRequest returns a request as nodes receive it.

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/rank/flows/end"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -12,12 +13,7 @@ import (
 // receiver then end, and later operations for the request do not wait.
 
 // ReportsEnd is the word of a job whose sender's engine reports how the request ended.
-var ReportsEnd = plan.RegisterFlag(plan.FlowFlag{Name: "tells", CheckJob: func(_ *plan.Plan, j *plan.Job) string {
-	if j.Plain || j.PlainTo {
-		return "it needs a sender and a receiver that are ranks; leave out tells, or plain and plain_to"
-	}
-	return ""
-}})
+var ReportsEnd = plan.ReportsEnd
 
 // WantEnd is the kind of command by which an engine reports how a request ended, when it puts nothing more for the
 // request.
@@ -36,10 +32,28 @@ func (j *Job) EndCommand(w *Cluster, code effects.Code, reason []byte) Command {
 	}}
 }
 
+// HandleRestart makes the engine of a restarted sender at times report that requests of the earlier incarnations have
+// failed, as a supervisor does that knows which requests were in progress.
+func (w *Cluster) HandleRestart(n *world.Node) {
+	if !n.IsSender() || draw.IsFixed(w.Seed) || w.Healed {
+		return
+	}
+	for i := range w.Jobs {
+		j := &w.Jobs[i]
+		if !j.Flags[ReportsEnd] || j.probe || j.Sender != n.ID || !j.started || j.SenderIncarnation == n.Incarnation || j.allPutsOK {
+			continue
+		}
+		if d := draw.Hash(w.Seed, draw.Engine, uint64(i)<<8|uint64(n.Incarnation), 91); d.ChancePermille(900) {
+			w.MaybeAbort(n, GiveCommandAfter(w, n, d.Rehash().HeavyTail(20*effects.Millisecond),
+				j.EndCommand(w, effects.Faulted, []byte("restarted")), InfoOf(n).Cfg.PutTimeout))
+		}
+	}
+}
+
 // MaybeReportEnd makes an engine inside node n report how a job ended, if the job declares that the engine reports the
 // end and is not a probe.
 func MaybeReportEnd(w *Cluster, n *world.Node, j *Job, code effects.Code) {
 	if j.Flags[ReportsEnd] && n.IsSender() && !j.probe {
-		w.GiveCommand(n, j.EndCommand(w, code, []byte("drawn")), InfoOf(n).Cfg.PutTimeout)
+		w.MaybeAbort(n, w.GiveCommand(n, j.EndCommand(w, code, []byte("drawn")), InfoOf(n).Cfg.PutTimeout))
 	}
 }

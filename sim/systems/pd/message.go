@@ -1,7 +1,9 @@
 package pd
 
 import (
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -23,21 +25,50 @@ func decodeNotice(body []byte) (m protocol.ProxyNotif, err error) {
 	return m, err
 }
 
-// ImplausibleReply changes a reply so that it can still be decoded but names a chunk that was not requested. The result
-// is false if b is no such reply.
-func (w *Cluster) ImplausibleReply(b []byte) ([]byte, bool) {
+// ImplausibleReply changes a reply so that it can still be decoded but names a chunk that was not requested, or a code
+// that only a later release has. The result is false if b is no such reply.
+func (w *Cluster) ImplausibleReply(b []byte, d draw.Value) ([]byte, bool) {
 	const nobodys = 1 << 20
 	var m protocol.AllocResponse
-	if m.Decode(b, &WireLimits) == nil && len(m.RemoteIndexes) > 0 && !m.AllocFailed {
+	if m.Decode(b, &WireLimits) == nil && (len(m.RemoteIndexes) > 0 || m.AllocFailed) {
+		if m.AllocFailed {
+			return m.Append(nil), replaceCode(&m.Ext.Code, d)
+		}
 		m.AlreadySent = append(m.AlreadySent, nobodys)
 		return m.Append(nil), true
 	}
 	var a protocol.PullReadyDoneAck
-	if a.Decode(b, &WireLimits) == nil && !a.AllocFailed && a.Ext.Code == 0 {
+	if a.Decode(b, &WireLimits) == nil {
+		if a.AllocFailed || a.Ext.Code != 0 {
+			return a.Append(nil), replaceCode(&a.Ext.Code, d)
+		}
 		a.AlreadySent = append(a.AlreadySent, nobodys)
 		return a.Append(nil), true
 	}
+	var lookup protocol.AscendBatchedLookupAndGetRetMsg
+	if lookup.Decode(b, &WireLimits) == nil && replaceCode(&lookup.Ext.Code, d) {
+		return lookup.Append(nil), true
+	}
+	var query protocol.CacheQueryResponse
+	if query.Decode(b, &WireLimits) == nil && replaceCode(&query.Ext.Code, d) {
+		return query.Append(nil), true
+	}
+	var ready protocol.HixlReadyResponse
+	if ready.Decode(b, &WireLimits) == nil && !ready.OK && replaceCode(&ready.Code, d) {
+		return ready.Append(nil), true
+	}
 	return nil, false
+}
+
+// replaceCode replaces the code of a refusal by one that only a later release has. It returns false for a code that
+// makes the reader of the reply do something: such a code stays, as the two sides would otherwise disagree.
+func replaceCode(code *uint32, d draw.Value) bool {
+	switch effects.Code(*code) { //nolint:exhaustive // The other codes make the reader do something.
+	case effects.Refused, effects.Malformed, effects.Mismatch, effects.Unsupported, effects.TooLarge, effects.Faulted, effects.NotFound:
+		*code = effects.CodeCount + uint32(d.Below(3))
+		return true
+	}
+	return false
 }
 
 // MessageValidator returns the function that recognizes the messages of ranks.

@@ -27,6 +27,11 @@ func (c *Command) handlePutOutcome(w *Cluster, n *world.Node, e *effects.Deliver
 	}
 	j.allPutsOK = j.OpenPuts == 0 && !j.failed && (j.Whole || c.Batch+1 == len(j.Batches))
 	w.CallPartEnded = j.Whole
+	if j.OpenPuts == 0 && !c.Attached && w.Flows.ownerOf(j) == nil && (j.failed || j.allPutsOK) {
+		MaybeReportEnd(w, n, j, e.Code)
+		c = w.CommandOf(n, e.Ticket) // There are more commands, so that c may be stale.
+		j = &w.Jobs[c.Job]
+	}
 	if e.Held && c.Attached {
 		return
 	}

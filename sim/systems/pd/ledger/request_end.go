@@ -71,16 +71,17 @@ type receivedBatch struct {
 	operation  uint64
 	granted    bool
 	senderLost bool // the sender was lost since: the request belongs to no sender until another batch arrives
+	senderBack bool // the batch arrived again after the loss, so that the request may belong to the sender again
 }
 
-// hasBatch reports whether the state has a record of the same batch, of which b is a retry.
-func (s *requestEndState) hasBatch(b *receivedBatch) bool {
+// findBatch returns the record of the same batch, of which b is a retry, or nil.
+func (s *requestEndState) findBatch(b *receivedBatch) *receivedBatch {
 	for i := range s.batches { // There may be thousands, so none is copied.
 		if o := &s.batches[i]; o.operation == b.operation && o.job == b.job && o.sender == b.sender {
-			return true
+			return o
 		}
 	}
-	return false
+	return nil
 }
 
 // A receivedEnd is an end-of-request message. The receiver may act on the message until the message is superseded, and
@@ -137,8 +138,10 @@ func (or *requestEndOracle) recordBatch(n *world.Node, request []byte, from effe
 		return
 	}
 	state, b := or.stateOf(n), receivedBatch{job: int(at), sender: from, operation: operation}
-	if !state.hasBatch(&b) {
+	if o := state.findBatch(&b); o == nil {
 		state.batches = append(state.batches, b)
+	} else {
+		o.senderBack = true
 	}
 	for i := range state.ends {
 		if x := &state.ends[i]; x.job == b.job && (x.sender != from || operation > x.operation) {
@@ -170,7 +173,7 @@ func (or *requestEndOracle) recordPeerLost(n *world.Node, peer effects.Incarnati
 	state := or.stateOf(n)
 	for i := range state.batches {
 		if b := &state.batches[i]; b.sender == peer {
-			b.senderLost = true
+			b.senderLost, b.senderBack = true, false
 		}
 	}
 }
@@ -195,7 +198,9 @@ func (or *requestEndOracle) recordEnd(n *world.Node, request uint64) {
 	}
 	x.certain = !or.hasFewRecords(n) && n.IsReceiver()
 	for _, b := range state.batches {
-		if b.job == x.job && (b.sender != x.sender || !known || b.operation >= x.operation) {
+		// A sender that was lost does not keep the request (M7).
+		if b.job == x.job && (!known || b.sender != x.sender && (!b.senderLost || b.senderBack) ||
+			b.sender == x.sender && b.operation >= x.operation) {
 			x.certain = false
 		}
 	}
