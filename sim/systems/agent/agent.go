@@ -111,6 +111,9 @@ func drawPullLimits(p *plan.Plan) {
 		p.Bounds.Offers, p.Bounds.Places = uint32(at(7).Between(1, 6)), uint32(at(8).Between(2, 24))
 		p.Bounds.Fetches = uint32(at(9).Between(1, 4))
 	}
+	if at(11).ChancePermille(500) { // A fetch of several chunks has several batches.
+		p.Bounds.Staging = uint32(at(12).Between(1, 4))
+	}
 }
 
 // drawJobs makes attached engines handle most jobs.
@@ -180,13 +183,14 @@ func fetchJob(w *pd.Cluster, n *world.Node, j *pd.Job) {
 
 // The kinds of scheduled deliveries; the comment names the component that acts.
 const (
-	deliveryTurn   = iota // an engine continues
-	deliveryRead          // an agent reads from a stream
-	deliveryExited        // an agent is notified that a process has ended
-	deliveryEnd           // a process ends
-	deliveryCut           // a connection is cut
-	deliveryAbort         // an engine aborts a call
-	deliveryDetach        // an engine detaches
+	deliveryTurn     = iota // an engine continues
+	deliveryRead            // an agent reads from a stream
+	deliveryExited          // an agent is notified that a process has ended
+	deliveryEnd             // a process ends
+	deliveryCut             // a connection is cut
+	deliveryAbort           // an engine aborts a call
+	deliveryDetach          // an engine detaches
+	deliverySpareEnd        // a spare client of an engine closes its connection
 )
 
 // handleDelivery carries out a scheduled delivery.
@@ -200,6 +204,9 @@ func handleDelivery(w *pd.Cluster, d world.Delivery) {
 		}
 	case deliveryRead:
 		a.streams[d.B-1].readFrames()
+	case deliverySpareEnd:
+		s := a.streams[d.B-1]
+		a.engines[s.engine].endSpare(s)
 	case deliveryEnd:
 		if e := a.engines[d.B]; !e.exited {
 			e.endProcess()

@@ -27,6 +27,7 @@ type engineProcess struct {
 	sessionID   uint64
 	incarnation uint32
 	stream      *stream
+	spares      []*stream // connections of further clients of the process
 	attached    bool
 	detaching   bool // the engine has called detach and has no answer yet
 	lastCall    uint64
@@ -50,7 +51,9 @@ type clientCall struct {
 	hits           uint32
 	chunksRead     uint32 // chunks that were shown to the engine and read
 	unreadShow     *protocol.EngineShow
-	readAt         int64 `snap:"instant"` // the time at which the engine has read the shown chunks
+	readAt         int64                `snap:"instant"` // the time at which the engine has read the shown chunks
+	lateShow       *protocol.EngineShow // chunks that a thread of the engine was reading when the connection was cut
+	lateAt         int64                `snap:"instant"` // the time at which that thread replies
 }
 
 // isOver reports whether the call has an answer and holds no memory.
@@ -135,12 +138,10 @@ func (e *engineProcess) connect() {
 	if e.state.hostOf(n) == nil {
 		return
 	}
-	e.stream = &stream{state: e.state, id: session.Conn(len(e.state.streams) + 1), node: e.node, incarnation: n.Incarnation, engine: e.index}
-	e.stream.openedAt = e.state.w.Now
+	e.stream = e.state.openStream(e, n)
 	if d := e.state.nextDraw(); d.ChanceIfRandom(150) && !e.state.w.Healed { // The agent is slow to serve the connection.
 		e.stream.readableAt = e.state.w.Now + int64(d.Rehash().HeavyTail(20*effects.Millisecond))
 	}
-	e.state.streams = append(e.state.streams, e.stream)
 	m := protocol.AttachRequest{Version: protocol.AttachVersion}
 	if e.sessionID != 0 {
 		e.forgetCalls()
@@ -346,6 +347,7 @@ func (e *engineProcess) handleAnswer(x *clientCall, a *protocol.EngineAnswer) {
 func (e *engineProcess) readShown() {
 	for _, id := range e.sortedCallIDs(false) {
 		x := e.calls[id]
+		e.replyLate(x)
 		if x.unreadShow == nil || !e.attached {
 			continue
 		}
@@ -357,13 +359,41 @@ func (e *engineProcess) readShown() {
 		if e.state.nextDraw().ChanceIfRandom(30) && !e.state.w.Healed {
 			m.Code = uint32(effects.Faulted)
 		} else {
-			x.chunksRead = max(x.chunksRead, x.unreadShow.First+uint32(len(x.unreadShow.Pages)))
-			if h := e.findHost(); h != nil {
-				h.sentCalls[session.CallRef{Session: e.sessionID, ID: id}].chunksRead = x.chunksRead
-			}
+			e.markRead(x, x.unreadShow)
 		}
 		x.unreadShow = nil
 		e.sendFrame(m.Append(nil))
+	}
+}
+
+// markRead records that an engine has read shown chunks.
+func (e *engineProcess) markRead(x *clientCall, show *protocol.EngineShow) {
+	x.chunksRead = max(x.chunksRead, show.First+uint32(len(show.Pages)))
+	if h := e.findHost(); h != nil {
+		h.sentCalls[session.CallRef{Session: e.sessionID, ID: x.id}].chunksRead = x.chunksRead
+	}
+}
+
+// keepReading makes a thread of an engine go on reading shown chunks although the connection was cut. The agent shows
+// the same chunks again, so that the engine replies twice.
+func (e *engineProcess) keepReading(x *clientCall) {
+	if x.unreadShow == nil || e.isLiar || !e.state.nextDraw().ChanceIfRandom(700) {
+		return
+	}
+	x.lateShow, x.lateAt = x.unreadShow, e.state.w.Now+int64(e.state.drawDelay(20*effects.Millisecond))
+	e.scheduleTurn(effects.Duration(x.lateAt - e.state.w.Now))
+}
+
+// replyLate sends the reply of the thread of keepReading. The agent may show further chunks by now.
+func (e *engineProcess) replyLate(x *clientCall) {
+	switch {
+	case x.lateShow == nil || !e.attached:
+	case x.lateAt > e.state.w.Now:
+		e.scheduleTurn(effects.Duration(x.lateAt - e.state.w.Now))
+	default:
+		e.markRead(x, x.lateShow)
+		e.sendFrame((&protocol.EngineShown{ID: x.id, First: x.lateShow.First}).Append(nil))
+		x.lateShow = nil
 	}
 }
 
@@ -394,6 +424,7 @@ func (e *engineProcess) handleAttachResponse(m *protocol.AttachResponse) {
 		}
 		for _, id := range e.sortedCallIDs(false) {
 			x := e.calls[id]
+			e.keepReading(x)
 			if x.unreadShow = nil; !x.answered { // The agent shows pending chunks again.
 				e.sendFrame(x.body)
 			}

@@ -33,6 +33,8 @@ func (e *engineProcess) drawFault() bool {
 		e.detachSession()
 	case e.isLiar && strikes(300):
 		e.sendFalseMessage()
+	case !e.isLiar && strikes(25):
+		e.attachSpare()
 	}
 	return false
 }
@@ -56,6 +58,10 @@ func (e *engineProcess) endProcess() {
 	if e.stream != nil {
 		e.stream.cut()
 	}
+	for _, s := range e.spares {
+		s.cut()
+	}
+	e.spares = nil
 	for _, t := range slices.Clone(e.tasks) {
 		e.removeTask(t)
 	}
@@ -130,14 +136,18 @@ func (e *engineProcess) sendFalseMessage() {
 	case 2, 3: // Use a holding as a holding of another kind.
 		ops := []protocol.CallOp{protocol.CallRelease, protocol.CallWithdraw, protocol.CallPut, protocol.CallShare}
 		e.sendFalseCall(protocol.EngineCall{Target: anyNumber()}, ops[e.state.nextDraw().Below(uint64(len(ops)))], job)
-	case 4: // Each of these calls may produce a holding, and some list keys.
+	case 4: // Each of these calls may produce a holding, and some list keys. The earlier ones may be said to be done at once.
 		op, m := protocol.CallReserve, protocol.EngineCall{Count: 1}
 		if e.state.w.Nodes[e.node].IsReceiver() && d.Rehash().Rehash().ChancePermille(500) {
 			op, m = protocol.CallGet, protocol.EngineCall{Keys: slices.Repeat([][]byte{{'k'}}, 3),
 				PatienceNS: e.state.drawPatience(d.Rehash().Rehash().Rehash(), effects.Second)}
 		}
+		givesUp := d.Rehash().Rehash().Rehash().Rehash().ChancePermille(500)
 		for range e.state.callWindow + 2 {
 			e.sendFalseCall(m, op, job)
+			if givesUp {
+				m.Done = []uint64{e.lastCall}
+			}
 		}
 	default:
 		ops := protocol.CallOps()

@@ -36,8 +36,9 @@ func stateOf(w *pd.Cluster) *state {
 		a := w.AttachedState.(*state)
 		a.sessionsPerProcess = a.sessionsMax
 		if d := draw.Hash(w.Seed, draw.Engine, 1<<41, 1); !a.isSmallWorld() {
-			a.sessionsPerProcess = d.Between(1, a.sessionsMax)
-			if d = d.Rehash(); d.ChancePermille(400) { // A limit so low that some calls are refused.
+			a.sessionsMax = d.Rehash().Rehash().Rehash().Between(2, 6)
+			a.sessionsPerProcess = d.Between(1, max(1, a.sessionsMax-1))
+			if d = d.Rehash(); d.ChancePermille(600) { // A limit so low that some calls are refused.
 				a.callBytesMax = d.Rehash().Between(1<<9, 5<<9)
 			}
 		}
@@ -289,6 +290,9 @@ func (h *host) handleCall(s *stream, body []byte) {
 	if known != nil {
 		for _, done := range m.Done {
 			delete(known.unacknowledged, done)
+			if open := h.calls[session.CallRef{Session: id, ID: done}]; open != nil && !open.answered {
+				open.abandoned = true
+			}
 		}
 	}
 	isNew := !x.accepted

@@ -145,12 +145,15 @@ func (e *engineProcess) beginTask(t *task) {
 			op = protocol.CallSharedFetch
 		}
 	}
+	if op != protocol.CallReserve {
+		m.Keys = e.state.keysOf(t)
+	}
 	if lookup := d.Rehash(); op != protocol.CallReserve && lookup.ChanceIfRandom(150) {
 		lookupOp := protocol.CallContains
 		if lookup.Rehash().ChancePermille(300) {
 			lookupOp = protocol.CallLookup
 		}
-		e.sendCall(protocol.EngineCall{}, lookupOp, t.job, 0)
+		e.sendCall(protocol.EngineCall{Keys: m.Keys}, lookupOp, t.job, 0)
 	}
 	if e.makeCall(t, m, op) {
 		t.phase, t.pagesCall, t.skipsWaits = phaseAwaitPages, t.call.id, d.Rehash().Rehash().ChanceIfRandom(300)
