@@ -24,6 +24,10 @@ func drawWorld(d *expand.Draft) {
 		if at(41).ChancePermille(500) { // Copies are often late, fail, or continue after a failure.
 			p.Delays.Device = at(42).RoundedDuration(time.Millisecond, 40*time.Millisecond)
 			p.Rates[plan.FaultDMAFailed], p.Rates[plan.FaultCopyStalled] = at(43).Between(0, 150), at(44).Between(0, 150)
+			if at(49).ChancePermille(500) { // Some pages of a copy fail, and the device is quick enough that most do not.
+				p.Delays.Device = at(42).RoundedDuration(100*time.Microsecond, 5*time.Millisecond)
+				p.Rates[plan.FaultDMAFailed], p.Rates[plan.FaultCopyStalled] = at(43).Between(50, 400), 0
+			}
 		}
 	}
 	if at(48).ChancePermille(450) {
@@ -38,6 +42,9 @@ func drawWorld(d *expand.Draft) {
 	p.Topology.ReceiverPages = uint32(at(1).Between(5, 16))
 	if p.Topology.Flags[arenaWord] && at(45).ChancePermille(600) { // A node that looks chunks up has room for the chunks.
 		p.Topology.ReceiverPages, s.BatchMax = uint32(at(46).Between(14, 24)), min(s.BatchMax, at(47).Between(1, 3))
+	}
+	if hasShortMessages(p) { // A node has room for the chunks of a request that fills a message.
+		p.Topology.ReceiverPages = uint32(at(61).Between(20, 40))
 	}
 	p.Topology.SenderPages = p.Topology.ReceiverPages // There is a single pool.
 	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(2).Between(60, 100)), uint32(at(3).Between(40, 100))
@@ -100,10 +107,32 @@ func drawJobs(d *expand.Draft) {
 		}
 		if at(6).ChancePermille(pushShare) {
 			r.Flags = r.Flags.With(pushWord)
+			if hasShortMessages(p) && at(12).ChancePermille(500) {
+				lengthenPush(p, &r)
+			}
 		}
 		if keepDraw.ChancePermille(500) && at(7).ChancePermille(500) { // The remaining jobs to the same receiver are then kept as well.
 			r.Flags = r.Flags.With(keepWord)
 		}
 		p.Jobs = append(p.Jobs, r)
+		if at(9).ChancePermille(350) && len(p.Jobs) < plan.JobsMax { // The engine of the sender may share its own pages.
+			readShared(p, j, &r, at(10))
+		}
 	}
+}
+
+// readShared makes two requests of a node read the chunks of job j from the sender of the job. The second request may
+// arrive while the sender's engine wants back the pages that it shares.
+func readShared(p *plan.Plan, j, r *plan.Job, d draw.Value) {
+	first := *r
+	first.Request, first.From, first.To, first.Keys = expand.UnusedRequest(p), j.From, r.To, slices.Clone(j.Keys)
+	if first.From == first.To {
+		first.To = j.To
+	}
+	first.Batch, first.At = len(first.Keys), j.At+d.RoundedDuration(0, 400*time.Millisecond)
+	p.Jobs = append(p.Jobs, first)
+	second := first
+	second.Request, second.Keys = expand.UnusedRequest(p), slices.Clone(j.Keys)
+	second.At += d.Rehash().RoundedDuration(0, 300*time.Millisecond)
+	p.Jobs = append(p.Jobs, second)
 }

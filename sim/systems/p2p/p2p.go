@@ -29,7 +29,7 @@ var Flow = pd.Flow{
 		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 9, 100+n) }
 		c.ShareTTL, c.LoansMax, c.BringsMax = c.Lease, p.Bounds.Grants, p.Bounds.Grants
 		c.BringTimeout, c.LookupTimeout = c.PutTimeout, 3*c.ReplyTimeout/4
-		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(30, 100))
+		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(10, 100))
 		c.PushesMax = uint32(at(2).Between(1, 6))
 		if !draw.IsFixed(p.Seed) { // No setting is in force only because another one has the same value.
 			c.ShareTTL = c.Lease * effects.Duration(at(10).Between(60, 140)) / 100
@@ -41,6 +41,7 @@ var Flow = pd.Flow{
 				c.BringsMax = uint32(at(15).Between(1, 4))
 			}
 		}
+		limitMessages(p, c)
 		configureDirectories(p, c)
 	},
 	Scopes:           smallScopes,
@@ -54,7 +55,7 @@ var Flow = pd.Flow{
 		{Kind: wantLocate},
 		{Kind: wantShare, HandleOutcome: handleShareOutcome},
 		{Kind: wantWithdraw, HandleOutcome: handleWithdrawOutcome}},
-	Oracles:        []oracle.Oracle{bringOracle, storeOracle, shareOracle, silentPeerOracle},
+	Oracles:        []oracle.Oracle{bringOracle, storeOracle, shareOracle, withdrawOracle, silentPeerOracle},
 	SenderMessages: senderMessages,
 }
 
@@ -175,6 +176,9 @@ func startJob(w *pd.Cluster, j *pd.Job) {
 // NewBring returns the command that brings the chunks of a job to node n.
 func NewBring(w *pd.Cluster, n *world.Node, j *pd.Job) *ops.Bring {
 	b := ops.Bring{Request: j.Name, Keys: j.Keys, Mode: transferMode(n, j)}
+	if draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 32).ChanceIfRandom(700) { // Otherwise the Bring may be too large.
+		b.Keys = b.Keys[:max(1, pd.CountBringFits(n, j.Name, j.Keys, b.Mode))]
+	}
 	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Flags[findWord] {
 		b.From = ops.Peer{Host: init.Host, InitPort: init.Port}
 	}

@@ -62,7 +62,11 @@ func handleShareOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.
 			}
 			w.GiveCommand(n, repeated, 0)
 		}
-		delay := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 31).HeavyTail(2 * effects.Second)
+		d, mean := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 31), 2*effects.Second
+		if d.Rehash().Rehash().ChancePermille(400) { // Peers often still read the pages.
+			mean = 100 * effects.Millisecond
+		}
+		delay := d.HeavyTail(mean)
 		giveWithdraw(w, n, &c, e.Ticket, min(delay, shareTimeMax))
 	}
 }
