@@ -30,7 +30,6 @@ func (c *Command) handlePutOutcome(w *Cluster, n *world.Node, e *effects.Deliver
 	if j.OpenPuts == 0 && !c.Attached && w.Flows.ownerOf(j) == nil && (j.failed || j.allPutsOK) {
 		MaybeReportEnd(w, n, j, e.Code)
 		c = w.CommandOf(n, e.Ticket) // There are more commands, so that c may be stale.
-		j = &w.Jobs[c.Job]
 	}
 	if e.Held && c.Attached {
 		return

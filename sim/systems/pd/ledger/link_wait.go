@@ -26,7 +26,7 @@ func (or *queueOracle) recordWait(n *world.Node, i int) {
 func (or *queueOracle) recordWaits(n *world.Node) {
 	pending := or.stateOf(n).pending
 	for i := range pending {
-		if o := &pending[i]; o.offerGrant != 0 && !o.reading && !(o.mayLackPages && o.mayLackLink) {
+		if o := &pending[i]; o.offerGrant != 0 && !o.reading && (!o.mayLackPages || !o.mayLackLink) {
 			or.recordWait(n, i)
 		}
 	}
