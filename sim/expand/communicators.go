@@ -21,3 +21,23 @@ func drawCommunicators(p *plan.Plan) {
 		p.Timeouts.Put = at(2).Rehash().RoundedDuration(100*time.Millisecond, time.Second)
 	}
 }
+
+// drawEpochFaults draws three kinds of plans with communicators that are otherwise rare: small transfers, several of which
+// hang together on a link and are aborted one after another; links of a process that are lost one after another while the
+// ends of earlier ones are still being destroyed; and epochs of which many cannot be formed, but not as many in a row as
+// end the link.
+func drawEpochFaults(s *Scale, rates *[plan.FaultCount]int, at func(uint64) draw.Value) {
+	if at(120).ChancePermille(300) {
+		s.BatchMax = min(s.BatchMax, 2)
+		rates[plan.FaultLateStore] = max(rates[plan.FaultLateStore], 150)
+		rates[plan.FaultCommandAborted] = max(rates[plan.FaultCommandAborted], 250)
+	}
+	if at(121).ChancePermille(300) {
+		rates[plan.FaultRevokeDelayed] = max(rates[plan.FaultRevokeDelayed], 400)
+		rates[plan.FaultCommStays] = max(rates[plan.FaultCommStays], 200)
+		rates[plan.FaultCutLink] = at(122).Between(4, 10)
+	}
+	if at(123).ChancePermille(200) {
+		rates[plan.FaultImportFailed] = at(124).Between(100, 400)
+	}
+}

@@ -167,6 +167,7 @@ func drawWorld(d *Draft, profile string, added *Profile) {
 		p.Topology.Mismatch = false
 	case "hccl":
 		s.Plain, s.PlainTo = 0, 0
+		drawEpochFaults(s, &rates, at)
 	case "crash":
 		rates[plan.FaultCrash] = at(70).Between(1, 6)
 	case "fenced":

@@ -93,13 +93,24 @@ func sessionID(l *Link) (id communicator.SessionID) {
 	return id
 }
 
-// CommunicatorRules returns the rules of the communicators. The rules are so tight that runs reach each limit.
+// CommunicatorRules returns the rules of the communicators. The rules are so tight that runs reach each limit. In half of
+// the worlds the window, the tries and the grace are drawn, so that each of them decides in some world.
 func (w *World) CommunicatorRules() communicator.Rules {
-	return communicator.Rules{
+	r := communicator.Rules{
 		Window: 1 + int(w.Seed%3), Tries: 3, Transfers: 256, AnswerTimeout: 500 * effects.Millisecond,
 		ProgressTimeout: effects.Duration(200+100*(w.Seed%5)) * effects.Millisecond, Grace: 20 * effects.Millisecond,
 	}
+	at := func(n uint64) draw.Value { return draw.Hash(w.Seed, draw.Communicator, rulesDraw, n) }
+	if !draw.IsFixed(w.Seed) && at(0).ChancePermille(500) {
+		r.Window, r.Tries = at(1).Between(1, 6), at(2).Between(1, 4)
+		r.Grace = at(3).Duration(20*effects.Millisecond, r.ProgressTimeout*3/4)
+	}
+	return r
 }
+
+// rulesDraw and limitsDraw identify the draws of the rules and of the limits. Other draws with the label Communicator are
+// those of a link, by its small id.
+const limitsDraw, rulesDraw = 1 << 40, 1 << 41
 
 // importComm opens a link to a peer that was found.
 func (l *Link) importComm(w *World, n *Node, corr effects.Corr) {

@@ -39,14 +39,18 @@ const newestRevokesMax = 4
 // commLimits returns the limits of the targets of a world. Most are so small that links and epochs which nothing has
 // proven to be over fill them now and then; a process that has no use for such links finds room nevertheless.
 func commLimits(w *World) communicator.Limits {
-	at := func(n uint64) draw.Value { return draw.Hash(w.Seed, draw.Communicator, 1<<40, n) }
+	at := func(n uint64) draw.Value { return draw.Hash(w.Seed, draw.Communicator, limitsDraw, n) }
 	if draw.IsFixed(w.Seed) || at(0).ChancePermille(300) {
 		return communicator.Limits{Sessions: 16, PerPeer: 4, Reserved: 8, Epochs: 8, Revocations: 1 << 16}
 	}
-	return communicator.Limits{
+	x := communicator.Limits{
 		Sessions: len(w.Nodes) + at(1).Between(1, 8), PerPeer: at(2).Between(1, 4), Reserved: at(3).Between(2, 8),
 		Epochs: at(4).Between(1, 4), Revocations: 1 << 16,
 	}
+	if at(5).ChancePermille(500) { // An address has its share before its peer has all its links, or the table is full.
+		x.Sessions, x.PerPeer, x.Reserved = w.SourcePlan.NodeCount()+at(6).Between(0, 2), 4, 2
+	}
+	return x
 }
 
 func newCommTarget(w *World) *commTarget {

@@ -28,16 +28,27 @@ var (
 type communicatorOracle struct {
 	oracleBase
 	lastBatches []lastBatch `snap:"skip"` // transfers whose end was not reported
+	formings    []forming   `snap:"skip"` // of each link with an epoch
+	ticked      uint64      `snap:"skip"` // the link whose machine has just handled a Tick; 0: none
 }
 
 func (*communicatorOracle) subscribe(l *oracle.Subscriptions[communicatorOracle]) {
 	oracle.On(l, func(o *communicatorOracle, _ *oracle.Call, e world.BatchSubmitted) {
 		o.verifySubmission(e.Link, e.Transfer, e.Batch)
 	})
-	oracle.On(l, func(o *communicatorOracle, _ *oracle.Call, e world.EpochMessage) { o.verifyOffer(e.Link, e.Say) })
-	oracle.On(l, func(o *communicatorOracle, _ *oracle.Call, e world.EpochIdle) { o.verifyNotIdle(e.Link) })
+	oracle.On(l, func(o *communicatorOracle, _ *oracle.Call, e world.EpochEvent) { o.handleEvent(e.Link, e.Event) })
+	oracle.On(l, func(o *communicatorOracle, _ *oracle.Call, e world.EpochMessage) {
+		o.verifyOffer(e.Link, e.Say)
+		o.recordOffer(e.Link, e.Say)
+	})
+	oracle.On(l, func(o *communicatorOracle, _ *oracle.Call, e world.EpochIdle) {
+		o.verifyNotIdle(e.Link)
+		o.verifyTries(e.Link)
+		o.verifyExpiry(e.Link)
+	})
 	oracle.On(l, func(o *communicatorOracle, _ *oracle.Call, e world.EpochTransferDone) {
 		o.verifyEnd(e.Link, e.Transfer, e.Post)
+		o.verifyExpired(e.Link, e.Transfer, e.Post)
 	})
 	oracle.On(l, func(o *communicatorOracle, _ *oracle.Call, e world.EpochTransferSettled) {
 		o.verifySettled(e.Link, e.Transfer)
@@ -48,8 +59,10 @@ func (*communicatorOracle) subscribe(l *oracle.Subscriptions[communicatorOracle]
 	oracle.On(l, func(o *communicatorOracle, _ *oracle.Call, e world.ChannelClosed) { o.verifyClose(e.Link) })
 }
 
-// reset drops the transfers of the previous run, because transfers are numbered anew in each run.
-func (or *communicatorOracle) reset(int) { or.lastBatches = or.lastBatches[:0] }
+// reset drops the records of the previous run, because transfers and links are numbered anew in each run.
+func (or *communicatorOracle) reset(int) {
+	or.lastBatches, or.formings, or.ticked = or.lastBatches[:0], or.formings[:0], 0
+}
 
 // lastBatch records that the last batch of a transfer was submitted on an epoch of the transfer's link.
 type lastBatch struct{ link, epoch, transfer uint64 }

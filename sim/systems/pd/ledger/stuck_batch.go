@@ -7,7 +7,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -17,15 +16,30 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkGrace    = oracle.NewCheck("L2", "cancelled batches, ended in time")
-	checkPatience = oracle.NewCheck("L2", "batches without progress, ended in time")
+	checkGrace       = oracle.NewCheck("L2", "cancelled batches, ended in time")
+	checkPatience    = oracle.NewCheck("L2", "batches without progress, ended in time")
+	checkFenceReason = oracle.NewCheck("L2", "epochs that are fenced for a reason")
 )
+
+// stuckGrace is how much later than due a machine may act: the driver calls the machine at the instant of its deadline,
+// or as soon as it has submitted.
+const stuckGrace = 2 * effects.Millisecond
 
 // stuckOracle judges how long a node waits for batches (L2).
 type stuckOracle struct {
 	oracleBase
 	flights []linkFlight `snap:"skip"` // empty in small worlds, in which time has no length
+	reason  fenceReason  `snap:"skip"` // for which the machine that handles an event may fence its epoch
 }
+
+// A fenceReason is the reason for which a step of an initiator may fence its epoch.
+type fenceReason uint8
+
+const (
+	noReason    fenceReason = iota
+	timeReason              // at a Tick: a time is over
+	otherReason             // the event says that the epoch or the link has failed, or ends the link
+)
 
 func (*stuckOracle) subscribe(l *oracle.Subscriptions[stuckOracle]) {
 	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.BatchSubmitted) {
@@ -35,6 +49,7 @@ func (*stuckOracle) subscribe(l *oracle.Subscriptions[stuckOracle]) {
 	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.EpochTransferDone) {
 		o.recordCancelled(e.Link, e.Transfer, e.Post)
 	})
+	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.EpochMessage) { o.verifyReason(e.Link, e.Say) })
 }
 
 // reset drops the records of the previous run, because links are numbered anew in each run.
@@ -46,6 +61,9 @@ type linkFlight struct {
 	transfers             []uint64 // the transfer of each batch
 	cancelled             []uint64 // the transfers in flight that were cancelled
 	graceEnd, patienceEnd deadline // the first may be zero
+	ended                 []uint64 // the transfers in flight that were reported as ended, for whatever reason
+	// earliestEnd is the end of the grace of the first cancel since the last instant at which ended was empty.
+	earliestEnd effects.Time
 }
 
 // deadline is an instant by which a machine must act, and how long the node had been frozen when the instant was set.
@@ -63,7 +81,7 @@ func (or *stuckOracle) deadlineIn(n *world.Node, d effects.Duration) deadline {
 // does not count. That time is measured by the machine's own clock, which may run fast.
 func (or *stuckOracle) isPast(n *world.Node, u deadline) bool {
 	frozen := or.w.ReadClock(n).Sub(n.ReadingAt(or.w.Now - (n.FrozenTime - u.frozenAtSet)))
-	return u.at != 0 && or.w.ReadClock(n) > u.at.Add(frozen+pd.Grace)
+	return u.at != 0 && or.w.ReadClock(n) > u.at.Add(frozen+stuckGrace)
 }
 
 // flightOf returns the record of a link's current epoch, and nil if nothing is in flight.
@@ -96,6 +114,7 @@ func (or *stuckOracle) recordBatch(n *world.Node, x *world.Link, t *world.Transf
 
 // handleEvent checks, when an event reaches a machine, that the machine has fenced every epoch that is overdue.
 func (or *stuckOracle) handleEvent(n *world.Node, x *world.Link, ev *communicator.Event) {
+	or.reason = reasonOf(ev)
 	h := or.flightOf(x)
 	if h == nil {
 		return
@@ -116,6 +135,10 @@ func (or *stuckOracle) handleEvent(n *world.Node, x *world.Link, ev *communicato
 	h.patienceEnd = or.deadlineIn(n, or.w.CommunicatorRules().ProgressTimeout)
 	if !slices.Contains(h.transfers, done) {
 		h.cancelled = slices.DeleteFunc(h.cancelled, func(id uint64) bool { return id == done })
+		h.ended = slices.DeleteFunc(h.ended, func(id uint64) bool { return id == done })
+	}
+	if len(h.ended) == 0 {
+		h.earliestEnd = 0
 	}
 	if len(h.cancelled) == 0 {
 		h.graceEnd = deadline{}
@@ -140,13 +163,59 @@ func (or *stuckOracle) verifyFenced(n *world.Node, x *world.Link, h *linkFlight)
 	}
 }
 
-// recordCancelled records that a transfer was cancelled while the hardware has a batch of the transfer.
+// recordCancelled records that a transfer was cancelled, or has ended otherwise, while the hardware has a batch of the
+// transfer.
 func (or *stuckOracle) recordCancelled(x *world.Link, t *world.Transfer, p communicator.Post) {
 	h := or.flightOf(x)
-	if h == nil || p.Code != effects.Cancelled || p.Settled || !slices.Contains(h.transfers, t.ID) {
+	if h == nil || p.Settled || !slices.Contains(h.transfers, t.ID) {
 		return
+	}
+	h.ended = append(h.ended, t.ID)
+	if p.Code != effects.Cancelled {
+		return
+	}
+	if h.earliestEnd == 0 {
+		h.earliestEnd = or.deadlineIn(or.w.Nodes[x.From], or.w.CommunicatorRules().Grace).at
 	}
 	if h.cancelled = append(h.cancelled, t.ID); h.graceEnd.at == 0 {
 		h.graceEnd = or.deadlineIn(or.w.Nodes[x.From], or.w.CommunicatorRules().Grace)
+	}
+}
+
+// reasonOf returns the reason for which a machine may fence its epoch when it handles an event.
+func reasonOf(ev *communicator.Event) fenceReason {
+	switch ev.Kind {
+	case communicator.Tick:
+		return timeReason
+	case communicator.Transfer, communicator.Cancel:
+		return noReason
+	case communicator.Submitted:
+		if ev.Outcome != communicator.SubmitFailed {
+			return noReason
+		}
+	case communicator.BatchEnded:
+		if ev.Succeeded {
+			return noReason
+		}
+	default:
+	}
+	return otherReason
+}
+
+// verifyReason fails the run if a machine fences an epoch although nothing has failed and none of its times is over.
+// Both times are those of the machine's own clock, so there is no tolerance.
+func (or *stuckOracle) verifyReason(x *world.Link, s communicator.Message) {
+	h := or.flightOf(x)
+	if s.Kind != communicator.MessageFenced || h == nil {
+		return
+	}
+	or.countJudged(checkFenceReason)
+	n := or.w.Nodes[x.From]
+	switch now := or.w.ReadClock(n); {
+	case or.reason == noReason:
+		or.fail(checkFenceReason, "node %d fences epoch %d of link %d without a reason", n.AsSubject(), s.Epoch, oracle.Link(x.ID))
+	case or.reason == timeReason && now < h.patienceEnd.at && (h.earliestEnd == 0 || now < h.earliestEnd):
+		or.fail(checkFenceReason, "node %d fences epoch %d of link %d although a batch ended within the progress timeout",
+			n.AsSubject(), s.Epoch, oracle.Link(x.ID))
 	}
 }
