@@ -134,7 +134,7 @@ func (w *trial) BootNode(n *world.Node) (world.Pools, error) {
 	if err != nil {
 		return world.Pools{}, err
 	}
-	n.Machine, n.Listens = m, customOf(n).Channels
+	n.Machine, n.Listens, n.ChangesHost = m, customOf(n).Channels, customOf(n).Moves
 	return world.Pools{}, nil
 }
 

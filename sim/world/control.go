@@ -127,8 +127,11 @@ func IsNoiseConn(id uint64) bool { return id>>50 != 0 }
 // serverConnID returns the id by which the server knows c. The id differs in each of the server's incarnations.
 func (c *Conn) serverConnID() uint64 { return 1<<40 | uint64(c.serverIncarnation)<<32 | c.ID }
 
+// MovedOrigin is added to the origin of a node that runs on its other host.
+const MovedOrigin = 1 << 16
+
 // originOf returns the origin of a connection, given the id by which its server knows it. Each node is a host of its
-// own. The origin of messages that do not arrive on a connection of the world is unknown.
+// own, or runs on two hosts in turn. The origin of messages that do not arrive on a connection of the world is unknown.
 func (w *World) originOf(serverConn uint64) effects.Origin {
 	if kind := serverConn >> 40; kind != 1 && kind != 2 {
 		return 0
@@ -136,6 +139,9 @@ func (w *World) originOf(serverConn uint64) effects.Origin {
 	c := w.ConnOf(ClientConnID(serverConn))
 	if c == nil {
 		return 0
+	}
+	if c.Client >= 0 && w.Nodes[c.Client].ChangesHost && c.Incarnation%2 == 1 {
+		return effects.Origin(c.Client) + 1 + MovedOrigin
 	}
 	return effects.Origin(c.Client) + 1
 }

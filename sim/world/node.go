@@ -31,7 +31,9 @@ type Node struct {
 	Listens []effects.Channel `snap:"share"` // the channels on which the node listens
 	State   any               `snap:"share"` // the system's own state of this node
 	Custom  bool              // the machine is a user's and not a rank
-	Out     effects.Effects   `snap:"scratch"`
+	// ChangesHost says that every second incarnation of a user's node runs on another host.
+	ChangesHost bool
+	Out         effects.Effects `snap:"scratch"`
 	Memory
 	Grants        map[effects.GrantID]*Grant `snap:"bag"`
 	Links         []*Link                    `snap:"skip"` // imported by this incarnation, in order

@@ -64,6 +64,9 @@ type Process struct {
 	// Channels lists the channels on which the process listens. At most one process may listen on ChannelProxy; this
 	// process then takes the place of PD's proxy.
 	Channels []effects.Channel
+	// Moves says that every second incarnation runs on another host: its connections have another origin there. The
+	// process listens at the same addresses.
+	Moves bool
 	// New creates the machine of an incarnation.
 	New func(b Boot) (effects.Machine, error)
 }

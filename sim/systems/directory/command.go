@@ -43,7 +43,14 @@ const (
 
 // hasLongPrompt reports whether a plan uses the long prompt.
 func hasLongPrompt(p *plan.Plan) bool {
-	return p.System == systemName && draw.Hash(p.Seed, draw.Plan, 8, 5).ChancePermille(60)
+	return p.System == systemName && draw.Hash(p.Seed, draw.Plan, 8, 5).ChancePermille(150)
+}
+
+// longPromptLength returns how many chunks of the long prompt a worker adds: about as many as the directory looks up at a
+// time, or twice as many, or all.
+func longPromptLength(p *plan.Plan, worker int) uint32 {
+	lengths := []uint32{31, 32, 33, 63, 64, 65, longPromptChunks, longPromptChunks}
+	return lengths[draw.Hash(p.Seed, draw.Plan, 8, 101+uint64(worker)).Below(uint64(len(lengths)))]
 }
 
 // promptChunks returns the first n chunks of a prompt.
@@ -56,8 +63,12 @@ func promptChunks(prompt uint32, n int) (all []uint64) {
 
 // newAdmit creates the command of an item. The item's number selects a prompt and how many of its chunks to add.
 func newAdmit(x plan.Item) effects.CommandBody {
-	if x.Number == longPrompt {
-		return &admitBody{promptChunks(promptCount, longPromptChunks)}
+	if x.Number >= longPrompt {
+		n := int(x.Number - longPrompt)
+		if n == 0 { // Plans that are older than the lengths.
+			n = longPromptChunks
+		}
+		return &admitBody{promptChunks(promptCount, min(n, longPromptChunks))}
 	}
 	return &admitBody{promptChunks(x.Number%promptCount, 1+int(x.Number/promptCount)%chunksPerPrompt)}
 }

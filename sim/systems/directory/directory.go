@@ -77,6 +77,10 @@ var System = custom.System{
 	DriftMaxPPM:    20_000,
 }
 
+// movesWorkers reports whether the workers of a plan run on two hosts in turn, so that directories count them against two
+// addresses.
+func movesWorkers(p *plan.Plan) bool { return draw.Hash(p.Seed, draw.Plan, 8, 100).ChancePermille(500) }
+
 func listProcesses(p *plan.Plan) (all []custom.Process) {
 	for _, name := range directoryNames(p) {
 		all = append(all, custom.Process{
@@ -91,7 +95,7 @@ func listProcesses(p *plan.Plan) (all []custom.Process) {
 		if x.node == vanillaName {
 			begin = func(b custom.Boot) (effects.Machine, error) { return newVanillaWorker(x.id, b), nil }
 		}
-		all = append(all, custom.Process{Name: x.node, New: begin})
+		all = append(all, custom.Process{Name: x.node, New: begin, Moves: movesWorkers(p)})
 	}
 	if mayFlood(p) {
 		all = append(all, custom.Process{Name: crowdName, New: func(b custom.Boot) (effects.Machine, error) {
@@ -123,6 +127,9 @@ func registrarConfig(p *plan.Plan, w workerID) registrar.Config {
 	if hasLongPrompt(p) {
 		c.SyncBatchSlots, c.SyncPause = 1, effects.Millisecond
 	}
+	if tellsMuch(p) {
+		c.HeartbeatEvery = draw.Hash(p.Seed, draw.Plan, 8, 78).Duration(30*effects.Millisecond, 80*effects.Millisecond)
+	}
 	return c
 }
 
@@ -141,13 +148,18 @@ func drawTimes(p *plan.Plan, c *registrar.Config) {
 	c.SyncEvery = at(10).Duration(50*ms, 200*ms)
 	c.SyncEveryMax = c.SyncEvery + at(11).Duration(0, 300*ms)
 	c.SyncPause, c.SyncBatchSlots = at(12).Duration(0, 15*ms), at(13).Between(1, 6)
-	c.SyncPoll, c.SyncPollsMax, c.SyncResendMax = at(14).Duration(40*ms, 150*ms), uint32(at(15).Between(2, 6)), at(16).Between(1, 4)
+	c.SyncPoll, c.SyncPollsMax, c.SyncResendMax = at(14).Duration(40*ms, 150*ms), uint32(at(15).Between(1, 4)), at(16).Between(1, 4)
 }
 
 // drawLookupLimits draws the settings of lookups.
 func drawLookupLimits(p *plan.Plan, c *registrar.Config) {
 	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 8, 80+n) }
-	c.LookupsMax, c.Window, c.TriesMax = at(0).Between(1, 4), uint16(at(1).Between(1, 3)), at(2).Between(1, 3)
+	c.LookupsMax, c.Window = at(0).Between(1, 4), uint16(at(1).Between(1, 3))
+	if c.TriesMax = 1; at(10).ChancePermille(300) { // Otherwise a lookup may ask fewer directories than there are.
+		c.TriesMax = at(2).Between(1, 3)
+	} else if p.System == replicasName {
+		c.TriesMax = at(2).Between(1, 2)
+	}
 	c.LookupTimeout = at(3).Duration(100*effects.Millisecond, 300*effects.Millisecond)
 	c.CacheTime, c.CacheSize = at(4).Duration(20*effects.Millisecond, 500*effects.Millisecond), at(5).Between(0, 3)
 	if at(6).ChancePermille(150) {
@@ -155,6 +167,9 @@ func drawLookupLimits(p *plan.Plan, c *registrar.Config) {
 	}
 	if at(7).ChancePermille(300) {
 		c.PrefixMax = at(8).Between(1, chunksPerPrompt)
+		if hasLongPrompt(p) {
+			c.PrefixMax = at(8).Between(chunksPerPrompt, longPromptChunks)
+		}
 	}
 	if at(9).ChancePermille(400) {
 		c.HoldersMax = 1
@@ -183,6 +198,9 @@ func limitsOf(p *plan.Plan) core.Config {
 	d.Syncs, d.SweepRows = at(1).Between(1, 4), 1+at(2).Between(0, 40)
 	if p.System == "fleet" {
 		d.PeersPerLookup = 2 * fleetSize
+	}
+	if p.System == systemName && movesWorkers(p) { // A slot that counts against the wrong address shows at once.
+		d.Syncs = 1
 	}
 	if isFlooded(p) { // Half of each table has room for all workers except for the crowd's.
 		d.Syncs, d.Chunks = max(2, d.Syncs), floodedChunks
@@ -233,11 +251,24 @@ func drawWork(d custom.Draws, p *plan.Plan, workers []workerNode, converge time.
 	p.Items = append(p.Items, d.Items("leave", 0, 2, names[:len(names)-1]...)...)
 	if hasLongPrompt(p) {
 		for n := range workers[:2] {
-			p.Items = append(p.Items, plan.Item{At: time.Millisecond, Do: "admit", Node: plan.Node(firstNode + n), Number: longPrompt})
+			p.Items = append(p.Items, plan.Item{
+				At: time.Millisecond, Do: "admit", Node: plan.Node(firstNode + n), Number: longPrompt + longPromptLength(p, n),
+			})
+		}
+		for _, x := range d.Items("long lookup", 2, 6, names...) {
+			x.Do, x.Number = "lookup", longPrompt
+			p.Items = append(p.Items, x)
 		}
 	}
 	if d.NumberBelow("feed", 0, 2) == 0 {
 		p.Rates[plan.FaultDoneLost] = 10 + int(d.NumberBelow("feed", 1, 290))
+		if d.NumberBelow("feed", 2, 4) == 0 {
+			p.Rates[plan.FaultDoneLost] = 300 + int(d.NumberBelow("feed", 3, 400))
+		}
+	}
+	if p.Profile != "calm" && p.System != fleetName {
+		drawSlowDirectory(d, p, names)
+		drawMoves(d, p, len(workers), firstNode)
 	}
 	for i := range workers {
 		for prompt := range uint32(promptCount) {
@@ -251,6 +282,48 @@ func drawWork(d custom.Draws, p *plan.Plan, workers []workerNode, converge time.
 				At: p.FaultsEnd + converge + 50*time.Millisecond, Do: "settled", Node: plan.Node(firstNode + i), Number: longPrompt,
 			})
 		}
+	}
+}
+
+// drawSlowDirectory makes workers leave, and ask, while a directory does not answer: from their first registration on, or
+// later.
+func drawSlowDirectory(d custom.Draws, p *plan.Plan, names []string) {
+	const what = "slow directory"
+	if d.NumberBelow(what, 0, 3) != 0 {
+		return
+	}
+	at := d.Duration(what, 1, 0, p.FaultsEnd/2)
+	if d.NumberBelow(what, 3, 2) == 0 { // While the workers register.
+		at = d.Duration(what, 4, 0, 4*p.Delays.Message)
+	}
+	span := min(d.Duration(what, 2, 100*time.Millisecond, 1500*time.Millisecond), p.FaultsEnd-at)
+	p.Faults = append(p.Faults, plan.ScheduledFault{Fault: plan.FaultPause, At: at, For: span, Node: 0})
+	for _, verb := range []string{"leave", "lookup"} {
+		most := map[string]int{"leave": 2, "lookup": 5}[verb]
+		for i, x := range d.Items("slow "+verb, 1, most, names[:len(names)-1]...) {
+			x.Do, x.At = verb, at+d.Duration("slow "+verb+" at", uint64(i), 0, span)
+			p.Items = append(p.Items, x)
+		}
+	}
+}
+
+// drawMoves draws crashes of workers that move: they end when they are about to send something, such as the begin of a sync
+// for which they were asked, and come back at their other host while their directory still keeps a slot for them.
+func drawMoves(d custom.Draws, p *plan.Plan, workerCount, firstNode int) {
+	if !movesWorkers(p) {
+		return
+	}
+	const what = "crash before a sync"
+	for i := range 1 + d.NumberBelow(what, 0, 8) {
+		x := plan.ScheduledFault{
+			Fault: plan.FaultCrash, At: d.Duration(what, 1+i, 0, p.FaultsEnd), Nth: d.NumberBelow(what, 10+i, 4),
+			Node: plan.Node(firstNode + int(d.NumberBelow(what, 20+i, uint64(workerCount)))),
+			When: plan.Moment{IsSet: true, Effect: effects.KindSend}.String(),
+		}
+		if d.NumberBelow(what, 30+i, 2) == 0 { // When it has just registered.
+			x.At = 0
+		}
+		p.Faults = append(p.Faults, x)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // Fleet is Replicas at the size of a real deployment: workers start, leave and crash all the time.
 var Fleet = custom.System{
 	Name:           fleetName,
-	Processes:      func(*plan.Plan) []custom.Process { return sharingProcesses(fleetWorkers, 1000, raiseLimits) },
+	Processes:      func(*plan.Plan) []custom.Process { return sharingProcesses(fleetWorkers, 1000, false, raiseLimits) },
 	Draw:           drawFleet,
 	Commands:       Replicas.Commands,
 	Oracles:        []oracle.Oracle{fleetConvergenceOracle, historyOracle, honestyOracle, repliesOracle, departureOracle, clientOracle},

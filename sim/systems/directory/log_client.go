@@ -45,7 +45,7 @@ func (b *logClients) clientOf(c *oracle.Call) *logClient {
 	}
 	x := b.byNode[c.NodeName()]
 	if x == nil {
-		x = &logClient{limits: logLimitsOf(planOf(c)), frozen: c.FrozenTime(), startsLeft: 2}
+		x = &logClient{limits: logLimitsOf(planOf(c)), frozen: c.FrozenTime(), startsLeft: 2, silence: silenceOf(planOf(c))}
 		b.byNode[c.NodeName()] = x
 	}
 	return x
@@ -64,11 +64,14 @@ type logClient struct {
 	readBytes  int                // since the log began, with the log's overhead
 	read       []readEntry        // the last entries that were read
 	nextReadAt effects.Time
-	unsure     bool // the last reply to a read may not have been handled in its step
+	frames     []readFrame        // that were read and are not handled
+	unread     bool               // the directory may not know yet that it has handled all frames
+	logEnd     sharedlog.Position // according to the last reply to a read
+	largest    int                // largest entry that was read
 	aliveAt    effects.Time
 	down       bool
 	authors    []logAuthor // latest last
-	missed     bool        // entries are missing, according to the reply of this step
+	missed     bool        // entries are missing before a frame that this step handles
 
 	author     uint64 // of this directory; 0: it has appended nothing
 	number     uint64 // of the last entry
@@ -77,9 +80,12 @@ type logClient struct {
 	cutShort   bool   // frames waited after the last entry was sealed
 	lastFrames int    // bytes of the frames of the last entry
 	peak       int    // most bytes that may have waited since the last entry was sealed
-	largest    int    // largest message since then
+	largestMsg int    // largest message since then
 
 	wants map[workerID]wantState
+	told  toldWorkers
+	// silence is after which time without a message the directory drops a worker.
+	silence effects.Duration
 }
 
 type logOpening struct {
@@ -110,6 +116,14 @@ type readEntry struct {
 
 type logAuthor struct{ id, next uint64 }
 
+// A readFrame is a frame of an entry that was read.
+type readFrame struct {
+	author  uint64
+	kind    sharedlog.FrameKind
+	body    []byte
+	missing bool // entries before it are missing
+}
+
 // wantState is when a directory requested a sync of a worker, and after which time it may do so again.
 type wantState struct {
 	at    effects.Time
@@ -119,29 +133,32 @@ type wantState struct {
 const (
 	// logOverhead is the overhead of an entry by which directories estimate the size of the log.
 	logOverhead = 128
-	// frameMargin is the greatest difference between a message and its frame, and largestReply the size of replies
-	// that a directory surely handles in one step.
-	frameMargin  = 64
-	largestReply = 8 << 10
+	// frameMargin is the greatest difference between a message and its frame.
+	frameMargin = 64
+	// framesPerStep and frameBytesPerStep are the limits of a step of a directory, each of which ends its work on frames.
+	framesPerStep, frameBytesPerStep = 256, 64 << 10
 	// lateBy is how much later than due a step may come, beside the time for which the process was frozen.
 	lateBy = 20 * effects.Millisecond
 )
 
 // judgeStep judges a step: first the event, then the effects in order, and then whether something is overdue.
 func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
-	late := lateBy + c.FrozenTime() - x.frozen
+	frozen := c.FrozenTime() - x.frozen
+	late := lateBy + frozen + frozen/20 // The clock may run fast.
 	x.now, x.frozen, x.missed = c.LocalTime(), c.FrozenTime(), false
 	if x.aliveAt == 0 {
 		x.aliveAt = x.now
 	}
 	wasDown, heard := x.down, 0
+	x.judgeSilent(c, e.Effects) // The step drops silent workers before it handles its event.
 	switch ev := e.Event.(type) {
 	case *effects.Received:
 		heard = len(ev.Body)
+		x.told.recordMessage(0, ev.Body, x.now)
 	case *effects.Opened:
 		x.handleOpened(ev)
 	case *effects.Replied:
-		x.handleReplied(c, ev)
+		x.handleReplied(ev)
 	case *effects.Unanswered:
 		x.handleUnanswered(ev)
 	case *effects.ConnLost:
@@ -150,7 +167,8 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 		}
 	default: // Events that do not concern the log.
 	}
-	x.peak, x.largest = max(x.peak, x.waiting+heard+8*frameMargin), max(x.largest, heard)
+	x.handleFrames()
+	x.peak, x.largestMsg = max(x.peak, x.waiting+heard+8*frameMargin), max(x.largestMsg, heard)
 	sealedAny := false
 	x.giveUpOpening()
 	var logDown, logUp, truncated bool
@@ -226,7 +244,7 @@ func (x *logClient) giveUpOpening() {
 }
 
 // handleReplied handles a reply of the log.
-func (x *logClient) handleReplied(c *oracle.Call, e *effects.Replied) {
+func (x *logClient) handleReplied(e *effects.Replied) {
 	at := slices.IndexFunc(x.conns, func(k *logConnState) bool { return k.corr == e.Corr })
 	if at < 0 {
 		return
@@ -242,14 +260,15 @@ func (x *logClient) handleReplied(c *oracle.Call, e *effects.Replied) {
 		x.sealed = nil
 		return
 	}
-	x.aliveAt, x.nextReadAt, x.down = x.now, x.now, false
+	x.aliveAt, x.nextReadAt, x.down, x.logEnd, x.told.replyUnused = x.now, x.now, false, a.Last, true
 	switch n := len(a.Entries); {
 	case a.Last.Less(x.readUntil):
 		x.readUntil, x.readBytes, x.read = sharedlog.Position{}, 0, x.read[:0]
 	case n > 0:
-		x.readUntil = a.Entries[n-1].At
+		x.readUntil, x.unread = a.Entries[n-1].At, true
 		for i := range a.Entries {
 			x.readBytes += len(a.Entries[i].Entry) + logOverhead
+			x.largest = max(x.largest, len(a.Entries[i].Entry))
 			x.read = append(x.read, readEntry{a.Entries[i].At, x.readBytes})
 			x.followEntry(a.Entries[i].Entry)
 		}
@@ -257,29 +276,53 @@ func (x *logClient) handleReplied(c *oracle.Call, e *effects.Replied) {
 	if !x.readUntil.Less(a.Last) {
 		x.nextReadAt = x.now.Add(x.limits.PollInterval)
 	}
-	x.unsure = len(e.Body) > largestReply
-	if x.unsure {
-		c.CountVoid(checkLogGaps)
+}
+
+// handleFrames follows how many frames a step handles. It stops at the first limit, and the directory notices only after
+// that whether any frame is left.
+func (x *logClient) handleFrames() {
+	for n, size := 0, 0; x.unread && n < framesPerStep && size < frameBytesPerStep; n++ {
+		if len(x.frames) == 0 {
+			x.unread, x.nextReadAt = false, max(x.nextReadAt, x.now)
+			break
+		}
+		f := &x.frames[0]
+		size, x.missed = size+len(f.body), x.missed || f.missing
+		x.told.follow(f, x.now)
+		x.frames = x.frames[1:]
+	}
+	if x.unread {
+		x.aliveAt = x.now // The log has replied, and the next read is late for the sake of the frames.
+	} else if x.told.replyUnused {
+		if x.told.replyUnused = false; !x.readUntil.Less(x.logEnd) {
+			x.told.caughtUpAt = x.now
+		}
 	}
 }
 
-// followEntry follows the numbers of the entries of another directory. The authors that were read last are followed.
+// followEntry follows the numbers of the entries of another directory, and keeps the frames of new entries. The authors
+// that were read last are followed.
 func (x *logClient) followEntry(stored []byte) {
 	var e sharedlog.Entry
 	if len(stored) > max(x.limits.EntryBytes, x.limits.FrameBytes+5)+frameMargin || e.Decode(stored) != nil || e.Author == x.author {
 		return
 	}
-	at := slices.IndexFunc(x.authors, func(a logAuthor) bool { return a.id == e.Author })
+	at, missing := slices.IndexFunc(x.authors, func(a logAuthor) bool { return a.id == e.Author }), false
 	switch {
 	case at >= 0 && e.Number < x.authors[at].next:
 		return
 	case at >= 0:
-		x.missed = x.missed || e.Number > x.authors[at].next
+		missing = e.Number > x.authors[at].next
 		x.authors = slices.Delete(x.authors, at, at+1)
 	case len(x.authors) == x.limits.Authors:
 		x.authors = slices.Delete(x.authors, 0, 1)
 	}
 	x.authors = append(x.authors, logAuthor{e.Author, e.Number + 1})
+	for rest := e.Frames; len(rest) > 0; missing = false {
+		f := readFrame{author: e.Author, missing: missing}
+		f.kind, f.body, rest, _ = sharedlog.CutFrame(rest)
+		x.frames = append(x.frames, f)
+	}
 }
 
 // judgeOpen judges that a connection is opened when the time since the end of the former one is over.
@@ -356,7 +399,10 @@ func (x *logClient) judgeSend(c *oracle.Call, e *effects.Send, late effects.Dura
 		c.FailCheck(checkLogStated, "%s reads %d entries, and the limit is %d", c.NodeName(), r.Limit, x.limits.ReadEntries)
 	case r.After != x.readUntil:
 		c.FailCheck(checkLogPolls, "%s reads the log after %v, and has read until %v", c.NodeName(), r.After, x.readUntil)
-	case first || x.unsure:
+	case x.unread:
+		c.FailCheck(checkLogPolls, "%s reads the log although %d frames may wait, and a step handles at most %d frames and %d bytes",
+			c.NodeName(), len(x.frames), framesPerStep, frameBytesPerStep)
+	case first:
 	case x.now < x.nextReadAt:
 		c.FailCheck(checkLogPolls, "%s reads the log %v too early", c.NodeName(), x.nextReadAt.Sub(x.now))
 	case x.now.Sub(x.nextReadAt) > late:
@@ -389,7 +435,7 @@ func (x *logClient) judgeAppend(c *oracle.Call, r *sharedlog.Request) bool {
 			c.NodeName(), x.lastFrames, first, x.limits.EntryBytes)
 	case largest > x.limits.FrameBytes:
 		c.FailCheck(checkLogBuffer, "%s appends a frame of %d bytes, and the limit is %d", c.NodeName(), largest, x.limits.FrameBytes)
-	case skipped && x.peak <= x.limits.BufferBytes && x.largest+frameMargin <= x.limits.FrameBytes:
+	case skipped && x.peak <= x.limits.BufferBytes && x.largestMsg+frameMargin <= x.limits.FrameBytes:
 		c.FailCheck(checkLogBuffer, "%s has dropped a report although no more than %d of %d bytes waited", c.NodeName(), x.peak,
 			x.limits.BufferBytes)
 	}
@@ -427,7 +473,7 @@ func (x *logClient) judgeTruncation(c *oracle.Call, before sharedlog.Position) {
 		x.read = append(x.read[:0], x.read[at:]...) // Earlier positions are not named any more.
 	}
 	// A directory remembers a position for each 64th of the bytes, at the end of an entry.
-	least := x.limits.LogBytes - x.limits.LogBytes/64 - max(x.limits.EntryBytes, x.limits.FrameBytes) - frameMargin - logOverhead
+	least := x.limits.LogBytes - x.limits.LogBytes/64 - x.largest - logOverhead
 	if kept > x.limits.LogBytes || before != (sharedlog.Position{}) && kept < least {
 		c.FailCheck(checkLogTruncation, "%s lets the log keep %d bytes, and the limit is %d", c.NodeName(), kept, x.limits.LogBytes)
 	}
@@ -440,7 +486,6 @@ func (x *logClient) judgeNotes(c *oracle.Call, wasDown, logDown, logUp, truncate
 	case logDown != (!wasDown && x.down), logUp != (wasDown && !x.down):
 		c.FailCheck(checkLogDown, "%s reports down %v and up %v, and the log, which was down: %v, is down: %v", c.NodeName(), logDown, logUp,
 			wasDown, x.down)
-	case x.unsure:
 	default:
 		if x.missed || truncated {
 			c.CountJudged(checkLogGaps)
@@ -463,7 +508,7 @@ func (x *logClient) judgeOverdue(c *oracle.Call) {
 			c.FailCheck(checkLogTimeouts, "%s keeps a broken connection to the log", c.NodeName())
 		case k.corr != 0 && x.now.Sub(k.sentAt) >= x.limits.RequestTimeout:
 			c.FailCheck(checkLogTimeouts, "%s still waits for a reply of the log after %v", c.NodeName(), x.now.Sub(k.sentAt))
-		case k.kind == readingConn && k.corr == 0 && x.now >= x.nextReadAt && !x.unsure:
+		case k.kind == readingConn && k.corr == 0 && x.now >= x.nextReadAt && !x.unread:
 			c.FailCheck(checkLogPolls, "%s does not read the log %v after a read was due", c.NodeName(), x.now.Sub(x.nextReadAt))
 		}
 	}
@@ -482,7 +527,7 @@ func (x *logClient) judgeWaiting(c *oracle.Call, sealedAny bool) {
 		c.FailCheck(checkLogBuffer, "%s keeps %d bytes for the log, and the limit is %d", c.NodeName(), x.waiting, x.limits.BufferBytes)
 	}
 	if sealedAny {
-		x.cutShort, x.peak, x.largest = x.waiting > 0, x.waiting, 0
+		x.cutShort, x.peak, x.largestMsg = x.waiting > 0, x.waiting, 0
 	}
 	for _, k := range x.conns {
 		if k.kind != appendingConn || k.corr != 0 {

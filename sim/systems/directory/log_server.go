@@ -10,9 +10,10 @@ import (
 // A logServer is the server of the log that directories share. The log is kept in memory only, so it is empty after a
 // restart. Positions are derived from the server's clock, so the positions of the next incarnation may be smaller.
 type logServer struct {
-	clockSkew     uint64 `snap:"share"` // error of the clock
-	maxEntries    int    `snap:"share"` // upper limit of the number of entries, whatever directories ask for
-	squeezedMax   int    // a lower limit, which applies until the time below
+	clockSkew     uint64       // error of the clock
+	beganAt       effects.Time // when the positions began anew; 0: never
+	maxEntries    int          `snap:"share"` // upper limit of the number of entries, whatever directories ask for
+	squeezedMax   int          // a lower limit, which applies until the time below
 	squeezedUntil effects.Time
 	readDelay     effects.Duration // delay of the reply to a read, which then has one entry
 	slowUntil     effects.Time     // end of the delays
@@ -29,9 +30,9 @@ type delayedRead struct {
 
 // The faults of the log.
 type (
-	trimBody struct{ n int } // the oldest n entries are lost
-	loseBody struct{ n int } // the newest n entries are lost, as when a server takes over that did not have these entries yet
-	wipeBody struct{}        // all entries are lost, and the positions start again
+	trimBody struct{ n int }     // the oldest n entries are lost
+	loseBody struct{ n int }     // the newest n entries are lost, as when a server takes over that did not have these entries yet
+	wipeBody struct{ anew bool } // all entries are lost, and the positions may begin anew
 
 	squeezeBody struct { // for some time the log keeps so few entries that readers miss some
 		limit int
@@ -53,7 +54,14 @@ func (*lagBody) IsCommand()     {}
 // ten times as many.
 func newLogServer(minEntries int) func(custom.Boot) (effects.Machine, error) {
 	return func(b custom.Boot) (effects.Machine, error) {
-		maxEntries := draw.Hash(b.Plan.Seed, draw.Plan, 8, 7).Between(minEntries, 10*minEntries)
+		least := minEntries
+		if limits := logLimitsOf(b.Plan); int(limits.ReadEntries) > 10*minEntries { // A directory may read many entries at a time.
+			least = int(limits.ReadEntries)
+		}
+		if tellsMuch(b.Plan) {
+			least = max(least, muchFactor*minEntries)
+		}
+		maxEntries := draw.Hash(b.Plan.Seed, draw.Plan, 8, 7).Between(least, 10*least)
 		if hasReliableLog(b.Plan) {
 			maxEntries = 1 << 20
 		}
@@ -110,6 +118,9 @@ func (s *logServer) applyFault(now effects.Time, x effects.CommandBody) {
 		}
 	case *wipeBody:
 		s.entries, s.last = nil, sharedlog.Position{}
+		if x.anew {
+			s.beganAt, s.clockSkew = now, 0
+		}
 	case *squeezeBody:
 		s.squeezedMax, s.squeezedUntil = x.limit, now.Add(x.span)
 	case *lagBody:
@@ -126,7 +137,7 @@ func (s *logServer) dropFirst(n int) { s.entries = s.entries[n:] }
 func (s *logServer) handleRequest(now effects.Time, r *sharedlog.Request) *sharedlog.Reply {
 	a := &sharedlog.Reply{}
 	if len(r.Entry) > 0 {
-		at := sharedlog.Position{Major: uint64(now)/1e6 + s.clockSkew}
+		at := sharedlog.Position{Major: uint64(now.Sub(s.beganAt))/1e6 + 1 + s.clockSkew}
 		if at.Major <= s.last.Major {
 			at = sharedlog.Position{Major: s.last.Major, Minor: s.last.Minor + 1}
 		}

@@ -7,6 +7,7 @@ import (
 	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 var (
@@ -354,7 +355,7 @@ func (x *judgedDirectory) judgeLeftOut(c *oracle.Call, e *effects.Received) {
 		return
 	}
 	c.CountJudged(checkChunks)
-	c.FailCheck(checkChunks, "%s leaves out chunks of n%d although it has only %d of %d", c.NodeName(), e.Origin-1, x.usedChunks,
+	c.FailCheck(checkChunks, "%s leaves out chunks of n%d although it has only %d of %d", c.NodeName(), (e.Origin-1)%world.MovedOrigin, x.usedChunks,
 		x.model.limits.Chunks)
 }
 

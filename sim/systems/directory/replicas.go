@@ -31,7 +31,7 @@ var Replicas = custom.System{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
 		"trim": func(x plan.Item) effects.CommandBody { return &trimBody{1 + int(x.Number)} },
 		"lose": func(x plan.Item) effects.CommandBody { return &loseBody{1 + int(x.Number)/4} },
-		"wipe": func(plan.Item) effects.CommandBody { return &wipeBody{} },
+		"wipe": func(x plan.Item) effects.CommandBody { return &wipeBody{x.Number%2 == 1} },
 		"squeeze": func(x plan.Item) effects.CommandBody {
 			return &squeezeBody{2 + int(x.Number)/30, effects.Duration(x.Span)}
 		},
@@ -54,19 +54,30 @@ var Replicas = custom.System{
 // silent at the other directories only after the same time again.
 const replicaConvergeTime = convergeTime + 6*time.Second
 
-// The shortest and the longest time between two requests for a sync of the same worker, and the largest number of
-// requests in twice the longest time.
+// The usual values of the shortest and the longest time between two requests for a sync of the same worker.
 const (
-	wantMin   = 400 * effects.Millisecond
-	wantMax   = 4 * wantMin
-	wantLimit = 2 + 2
+	wantMin = 400 * effects.Millisecond
+	wantMax = 4 * wantMin
 )
 
-// directoriesOf returns the directories to which a worker reports. Each directory has workers that report to no other
-// directory.
+// wantLimit returns the most requests for a sync of a worker in twice the longest time between two: two more than the
+// shortest time can be doubled.
+func wantLimit(c *replica.Config) int {
+	n := 2
+	for d := c.WantMin; d < c.WantMax; d *= 2 {
+		n++
+	}
+	return n
+}
+
+// directoriesOf returns the directories to which a worker reports: one, sometimes two, and seldom all.
 func directoriesOf(p *plan.Plan, i int) []string {
 	all := []string{replicaNames[i%len(replicaNames)]}
-	if d := draw.Hash(p.Seed, draw.Plan, 8, 16+uint64(i)); d.ChancePermille(250) {
+	d := draw.Hash(p.Seed, draw.Plan, 8, 16+uint64(i))
+	if i >= len(replicaNames) && d.Rehash().Rehash().ChancePermille(100) {
+		return replicaNames
+	}
+	if d.ChancePermille(250) {
 		all = append(all, replicaNames[(i+1+int(d.Rehash().Below(2)))%len(replicaNames)])
 	}
 	return all
@@ -84,25 +95,31 @@ func hasReliableLog(p *plan.Plan) bool {
 	return ignoresSilence(p) && draw.Hash(p.Seed, draw.Plan, 8, 49).ChancePermille(500)
 }
 
+// silenceOf returns after which time without a message the directories of a plan that share a log drop a worker.
+func silenceOf(p *plan.Plan) effects.Duration {
+	if ignoresSilence(p) {
+		return longerThanRun
+	}
+	return limitsOf(p).Silence
+}
+
 // longerThanRun is longer than any run.
 const longerThanRun = 1000 * effects.Second
 
-func replicaProcesses(*plan.Plan) []custom.Process {
-	return sharingProcesses(workers, 40, func(*serve.Config) {})
+func replicaProcesses(p *plan.Plan) []custom.Process {
+	return sharingProcesses(workers, 40, movesWorkers(p), func(*serve.Config) {})
 }
 
-// sharingProcesses returns directories that share a log of at least the given number of entries, and the given workers.
-// The function may change the configuration of the directories.
-func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.Config)) (all []custom.Process) {
+// sharingProcesses returns directories that share a log of at least the given number of entries, and the given workers,
+// which may change their hosts. The function may change the configuration of the directories.
+func sharingProcesses(workers []workerNode, minEntries int, moves bool, adjust func(*serve.Config)) (all []custom.Process) {
 	for _, name := range replicaNames {
 		all = append(all, custom.Process{
 			Name: name, Channels: connChannels[:],
 			New: func(b custom.Boot) (effects.Machine, error) {
 				c := directoryConfig(b, name)
 				c.Directory.Yield, c.Directory.Fade = 600*effects.Millisecond, core.Default().Fade
-				if ignoresSilence(b.Plan) {
-					c.Directory.Silence = longerThanRun
-				}
+				c.Directory.Silence = silenceOf(b.Plan)
 				if hasReliableLog(b.Plan) {
 					c.Directory.Yield = longerThanRun
 				}
@@ -116,7 +133,7 @@ func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.C
 	for i, x := range workers {
 		all = append(all, custom.Process{Name: x.node, New: func(b custom.Boot) (effects.Machine, error) {
 			return newNode(x.id, b, registrarConfig(b.Plan, x.id), directoriesOf(b.Plan, i))
-		}})
+		}, Moves: moves})
 	}
 	return all
 }
@@ -143,14 +160,28 @@ func logLimitsOf(p *plan.Plan) replica.Config {
 	}
 	x := serve.Config{Log: c}
 	applySettings(p, logSettings, &x)
+	if tellsMuch(p) { // Otherwise entries would be lost before they can be appended or read, as long as the run lasts.
+		x.Log.BufferBytes = min(muchFactor*x.Log.BufferBytes, replica.Default().BufferBytes)
+		x.Log.LogBytes = min(muchFactor*x.Log.LogBytes, c.LogBytes)
+		x.Log.KeepEntries = min(muchFactor*x.Log.KeepEntries, c.KeepEntries)
+	}
 	return x.Log
 }
+
+// tellsMuch reports whether the workers of a plan send heartbeats about muchFactor times as often as usual.
+func tellsMuch(p *plan.Plan) bool {
+	return p.System == replicasName && draw.Hash(p.Seed, draw.Plan, 8, 77).ChancePermille(150)
+}
+
+const muchFactor = 5
 
 // drawReplicas draws the commands of the workers and the faults of the log.
 func drawReplicas(d custom.Draws, p *plan.Plan) {
 	if !hasReliableLog(p) {
 		drawSettings(d, p, logSettings)
+		drawSmallLog(d, p)
 	}
+	drawLongReads(d, p)
 	drawWork(d, p, workers, replicaConvergeTime, len(replicaNames)+1)
 	for _, x := range d.Items("lag", 0, 2, logName) {
 		x.Span = (p.FaultsEnd - x.At) * 9 / 10
@@ -164,6 +195,38 @@ func drawReplicas(d custom.Draws, p *plan.Plan) {
 	}
 	if ignoresSilence(p) { // If the deregistration of a worker is lost, only silence shows that the worker has left.
 		p.Items = slices.DeleteFunc(p.Items, func(x plan.Item) bool { return x.Do == "leave" })
+	}
+}
+
+// drawSmallLog draws a log of which the directories keep little, and which begins anew when they have read more than that.
+func drawSmallLog(d custom.Draws, p *plan.Plan) {
+	const what = "small log"
+	if p.Profile == "calm" || d.NumberBelow(what, 0, 3) != 0 {
+		return
+	}
+	p.FaultsEnd = max(p.FaultsEnd, 3*time.Second)
+	p.Items = append(p.Items, plan.Item{Do: "log bytes", Node: 0, Number: 4000 + uint32(d.NumberBelow(what, 1, 6000))})
+	for i := range 1 + d.NumberBelow(what, 2, 2) {
+		p.Items = append(p.Items, plan.Item{
+			Do: "wipe", Node: plan.Node(len(replicaNames)), At: d.Duration(what, 3+i, p.FaultsEnd*6/10, p.FaultsEnd), Number: 1,
+		})
+	}
+}
+
+// drawLongReads draws directories that start when the log has more frames than a reply, and replies that have more frames
+// than a step may handle.
+func drawLongReads(d custom.Draws, p *plan.Plan) {
+	const what = "long reads"
+	if p.Profile == "calm" || !tellsMuch(p) {
+		return
+	}
+	p.FaultsEnd = max(p.FaultsEnd, 4*time.Second)
+	p.Items = append(p.Items, plan.Item{Do: "read entries", Node: 0, Number: 100 + uint32(d.NumberBelow(what, 0, 100))})
+	for i := range 1 + d.NumberBelow(what, 1, 2) {
+		p.Faults = append(p.Faults, plan.ScheduledFault{
+			Fault: plan.FaultCrash, At: d.Duration(what, 2+i, p.FaultsEnd*8/10, p.FaultsEnd),
+			Node: plan.Node(d.NumberBelow(what, 4+i, uint64(len(replicaNames)))),
+		})
 	}
 }
 
@@ -197,8 +260,8 @@ var replicaConvergenceOracle = oracle.New("replicas converge",
 
 // wantRateOracle limits the requests for syncs: a directory that is behind in the log must not add to the log's load.
 var wantRateOracle = oracle.New("sync requests",
-	"a directory requests syncs of a worker of another directory at most four times in 3.2 s, whatever is lost, "+
-		"as long as it knows the worker",
+	"a directory requests syncs of a worker of another directory at most two times more often than the shortest delay can be "+
+		"doubled, in twice the longest delay, whatever is lost, as long as it knows the worker",
 	func(l *oracle.Subscriptions[wantTimes]) {
 		oracle.On(l, func(b *wantTimes, c *oracle.Call, e *effects.Observe) {
 			if e.Fact != effects.FactDirectory {
@@ -218,20 +281,21 @@ var wantRateOracle = oracle.New("sync requests",
 
 // wantTimes records when each directory requested a sync of a worker, by the directory's clock.
 type wantTimes struct {
-	times map[string]map[workerID][]effects.Time // by the directory's node
+	times  map[string]map[workerID][]effects.Time // by the directory's node
+	limits replica.Config
 }
 
 func (b *wantTimes) recordWant(c *oracle.Call, id workerID) {
 	if b.times == nil {
-		b.times = map[string]map[workerID][]effects.Time{}
+		b.times, b.limits = map[string]map[workerID][]effects.Time{}, logLimitsOf(planOf(c))
 	}
 	if b.times[c.NodeName()] == nil {
 		b.times[c.NodeName()] = map[workerID][]effects.Time{}
 	}
 	c.CountJudged(checkWantRate)
 	now := c.LocalTime()
-	all := slices.DeleteFunc(b.times[c.NodeName()][id], func(t effects.Time) bool { return now.Sub(t) >= 2*wantMax })
-	if all = append(all, now); len(all) > wantLimit {
+	all := slices.DeleteFunc(b.times[c.NodeName()][id], func(t effects.Time) bool { return now.Sub(t) >= 2*b.limits.WantMax })
+	if all = append(all, now); len(all) > wantLimit(&b.limits) {
 		c.Fail("%s requests a sync of %s %d times in %v", c.NodeName(), id.instance, len(all), now.Sub(all[0]))
 	}
 	b.times[c.NodeName()][id] = all

@@ -48,6 +48,8 @@ var directorySettings = map[string]setting{
 	"heartbeaters only": {
 		apply: func(c *serve.Config, x plan.Item) {
 			c.Directory.HeartbeatersOnly, c.Directory.Disconnected = true, effects.Duration(x.Span)
+			// A late registration of an earlier process makes a worker known that never becomes silent.
+			c.Directory.Yield = min(c.Directory.Yield, effects.Second)
 		},
 		from: 300 * time.Millisecond, until: 2 * time.Second,
 	},
@@ -96,6 +98,14 @@ var logSettings = map[string]setting{
 		apply: func(c *serve.Config, x plan.Item) { c.Log.RequestTimeout = effects.Duration(x.Span) },
 		from:  150 * time.Millisecond, until: 600 * time.Millisecond,
 	},
+	"want delay": { // Half of such plans double the delay once, the others twice.
+		apply: func(c *serve.Config, x plan.Item) {
+			c.Log.WantMin = effects.Duration(x.Span)
+			c.Log.WantMax = 2 * c.Log.WantMin << (x.Span / time.Millisecond % 2)
+		},
+		from: 20 * time.Millisecond, until: 300 * time.Millisecond,
+	},
+	"read entries": {apply: func(c *serve.Config, x plan.Item) { c.Log.ReadEntries = x.Number }, least: 100, most: 300},
 	"reconnect delay": {
 		apply: func(c *serve.Config, x plan.Item) { c.Log.ReconnectDelay = effects.Duration(x.Span) },
 		from:  10 * time.Millisecond, until: 200 * time.Millisecond,

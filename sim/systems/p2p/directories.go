@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/custom"
@@ -100,6 +101,10 @@ func configureDirectories(p *plan.Plan, c *rank.Config) {
 	d.SyncBatchSlots, d.SyncPoll, d.SyncPollsMax, d.SyncResendMax = at(2).Between(2, 20), 100*effects.Millisecond, 4, 4
 	d.LookupsMax, d.Window, d.CacheSize = at(3).Between(1, 8), uint16(at(4).Between(1, 3)), at(5).Between(0, 4)
 	d.LookupTimeout, d.CacheTime = at(6).Duration(50*effects.Millisecond, 300*effects.Millisecond), at(7).Duration(0, 2*effects.Second)
+	if at(9).ChancePermille(500) { // Directories often name nodes that have evicted the chunks, and their replies are kept.
+		d.ReportDelay, d.ReportOperations = at(10).Duration(300*effects.Millisecond, 2*effects.Second), 64
+		d.CacheSize, d.CacheTime = at(11).Between(2, 6), at(12).Duration(500*effects.Millisecond, 2*effects.Second)
+	}
 	c.Directory, c.Journal = d, uint32(1)<<at(8).Between(1, 7)
 }
 
@@ -119,12 +124,31 @@ func configureNode(p *plan.Plan, n *world.Node, c *rank.Config) {
 	}
 }
 
-// drawFindJobs marks most share jobs as jobs that ask the directories.
+// drawFindJobs marks most share jobs as jobs that ask the directories. Before some of them the receiver brings a part of the
+// chunks, and then asks for all of them several times, so that it asks the directories for the rest.
 func drawFindJobs(_ custom.Draws, p *plan.Plan) {
-	for i := range p.Jobs {
+	for i := range len(p.Jobs) {
+		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 10, n<<16|(1000+uint64(i))) }
 		j := &p.Jobs[i]
-		if j.Flags[flowWord] && draw.Hash(p.Seed, draw.Plan, 10, 1000+uint64(i)).ChancePermille(800) {
-			j.Flags = j.Flags.With(findWord)
+		if !j.Flags[flowWord] || !at(0).ChancePermille(800) {
+			continue
+		}
+		j.Flags = j.Flags.With(findWord)
+		// The last chunk of a job may be shorter if it is not shared, so a part ends with a shared one.
+		all := len(j.Keys)
+		shared := slices.IndexFunc(append(slices.Clone(j.Keys), plan.FirstUnsharedKey), func(k uint32) bool { return k >= plan.FirstUnsharedKey })
+		shared = min(shared, all-1)
+		if shared < 1 || len(p.Jobs)+4 > plan.JobsMax || !at(1).ChancePermille(500) {
+			continue
+		}
+		again := func(keys int, after time.Duration) {
+			x := p.Jobs[i]
+			x.Request, x.Keys, x.Batch, x.At = expand.UnusedRequest(p), slices.Clone(x.Keys[:keys]), keys, max(0, x.At+after)
+			p.Jobs = append(p.Jobs, x)
+		}
+		again(at(2).Between(1, shared), -at(3).RoundedDuration(5*time.Millisecond, 200*time.Millisecond))
+		for n := range uint64(3) {
+			again(all, at(4+n).RoundedDuration(20*time.Millisecond, 500*time.Millisecond))
 		}
 	}
 }

@@ -32,7 +32,11 @@ func maybeRetry(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command)
 	if !j.Flags[findWord] || e.Code != effects.NotFound || j.CommandCounts[wantBring] > 3 || w.Healed {
 		return
 	}
-	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 23); d.ChancePermille(600) {
+	chance := 600
+	if e.Hits > 0 { // The directories are asked again for the rest.
+		chance = 900
+	}
+	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 23); d.ChancePermille(chance) {
 		w.QueueForNode(n, d.HeavyTail(100*effects.Millisecond), world.Delivery{Kind: world.KindStartJob, A: uint64(c.Job)})
 	}
 }
