@@ -19,7 +19,7 @@ type toldWorkers struct {
 	byID        map[workerID]*toldWorker
 	caughtUpAt  effects.Time // when all of the log had been read and handled
 	replyUnused bool         // no step has ended since the last reply to a read in which all frames were handled
-	messages    struct { // memory for messages that are decoded
+	messages    struct {     // memory for messages that are decoded
 		operations protocol.BatchedKVOperationMsg
 		begin      protocol.FullSyncStartMsg
 		batch      protocol.FullSyncBatchMsg
