@@ -355,8 +355,8 @@ func (x *judgedDirectory) judgeLeftOut(c *oracle.Call, e *effects.Received) {
 		return
 	}
 	c.CountJudged(checkChunks)
-	c.FailCheck(checkChunks, "%s leaves out chunks of n%d although it has only %d of %d", c.NodeName(), (e.Origin-1)%world.MovedOrigin, x.usedChunks,
-		x.model.limits.Chunks)
+	c.FailCheck(checkChunks, "%s leaves out chunks of n%d although it has only %d of %d", c.NodeName(),
+		(e.Origin-1)%world.MovedOrigin, x.usedChunks, x.model.limits.Chunks)
 }
 
 // A worker has the chunks of all prompts at most; a feed has records, and perhaps a sync and the records since a gap.
