@@ -40,6 +40,7 @@ func (*commandRowOracle) subscribe(l *oracle.Subscriptions[commandRowOracle]) {
 	oracle.On(l, func(o *commandRowOracle, _ *oracle.Call, e pd.CommandOutcome) {
 		o.verifyOutcome(e.Node, e.Command, e.Effect)
 	})
+	oracle.On(l, func(o *commandRowOracle, c *oracle.Call, e *effects.Return) { o.recordReturn(o.nodeOf(c), e) })
 	oracle.On(l, func(o *commandRowOracle, _ *oracle.Call, e stepCounted) {
 		state := o.stateOf(e.node)
 		if state.received = nil; state.open[0]+state.open[1] > 0 || len(state.ended) > 0 {
@@ -135,6 +136,13 @@ func (or *commandRowOracle) verifyOutcome(n *world.Node, c *pd.Command, e *effec
 	if or.countJudged(checkRowsRefused); used < limit {
 		or.fail(checkRowsRefused, "node %d refuses ticket %d (%s) because %s is used up, and %d of %d rows are used",
 			n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, e.Why.Field, used, limit)
+	}
+}
+
+// recordReturn records that the memory of a command is back, some time after the outcome: the done message is sent now.
+func (or *commandRowOracle) recordReturn(n *world.Node, e *effects.Return) {
+	if kind := kindOfRow(&or.w.Commands[e.Ticket-1]); kind >= 0 {
+		or.stateOf(n).ended = append(or.stateOf(n).ended, endedRow{kind == 1, or.w.ReadClock(n), n.FrozenTime})
 	}
 }
 

@@ -159,10 +159,12 @@ func (or *requestEndOracle) recordGranted(n *world.Node, w *pendingRequest) {
 		if b.sender != w.peer || b.operation != w.operation {
 			continue
 		}
-		b.granted, b.senderLost = true, false
+		// A batch that waited while its sender was lost may be granted on leased planes, and need not continue the request.
+		isLost := b.senderLost && !b.senderBack
+		b.granted, b.senderLost = true, isLost
 		for i := range state.ends {
 			if x := &state.ends[i]; x.job == b.job && (x.name != b.sender || b.operation > x.operation) {
-				x.superseded = true
+				x.superseded, x.certain = x.superseded || !isLost, false
 			}
 		}
 	}
