@@ -29,8 +29,20 @@ var BaseProfiles = []string{
 	"recall", "p2p", "p2p",
 }
 
+// FurtherProfiles lists further such profiles. They have a draw of their own, so that the choice among BaseProfiles is
+// as before in the remaining seeds.
+//
+//kvferry:table
+var FurtherProfiles = []string{"layerwise", "layerwise", "register", "starve"}
+
+// furtherPermille is the number of seeds per thousand that use FurtherProfiles.
+const furtherPermille = 200
+
 // BaseProfile returns the profile in which the plan of a seed is drawn before condensing.
 func BaseProfile(seed uint64) string {
+	if further := draw.Hash(seed, draw.Plan, 13, 3); further.ChancePermille(furtherPermille) {
+		return FurtherProfiles[further.Rehash().Below(uint64(len(FurtherProfiles)))]
+	}
 	return BaseProfiles[draw.Hash(seed, draw.Plan, 13, 0).Below(uint64(len(BaseProfiles)))]
 }
 

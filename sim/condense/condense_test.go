@@ -1,6 +1,7 @@
 package condense_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/sim/condense"
@@ -27,9 +28,9 @@ func TestPlansCanBeRun(t *testing.T) {
 		}
 		bases[condense.BaseProfile(seed)]++
 	}
-	for _, b := range condense.BaseProfiles {
+	for _, b := range slices.Concat(condense.BaseProfiles, condense.FurtherProfiles) {
 		if bases[b] < 100 {
-			t.Errorf("%d of 3000 seeds are drawn in profile %s before: want about one in %d", bases[b], b, len(condense.BaseProfiles))
+			t.Errorf("%d of 3000 seeds are drawn in profile %s before: want about one in 20", bases[b], b)
 		}
 	}
 }

@@ -32,6 +32,8 @@ type Profile struct {
 	Name       string
 	AfterWorld func(d *Draft) // called after topology, timeouts and limits are drawn
 	AfterJobs  func(d *Draft) // called after the jobs are drawn and before the faults are drawn
+	// AfterCondense is called after a plan of the profile was condensed, which sets the sizes of the pools.
+	AfterCondense func(p *plan.Plan)
 }
 
 // A Draft is an unfinished plan.

@@ -51,18 +51,27 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 	case "":
 		profile = expand.DefaultProfile
 	case condense.Profile:
-		p, err := Expand(seed, condense.BaseProfile(seed))
+		base := condense.BaseProfile(seed)
+		p, err := Expand(seed, base)
 		condense.Plan(&p)
+		if f := profileOfFlow(base); f != nil && f.AfterCondense != nil {
+			f.AfterCondense(&p)
+		}
 		return p, err
 	}
+	return expand.Plan(seed, profile, profileOfFlow(profile)), nil
+}
+
+// profileOfFlow returns the profile with a name if a flow adds it, or nil.
+func profileOfFlow(name string) *expand.Profile {
 	for _, f := range Flows {
 		for i := range f.Profiles {
-			if f.Profiles[i].Name == profile {
-				return expand.Plan(seed, profile, &f.Profiles[i]), nil
+			if f.Profiles[i].Name == name {
+				return &f.Profiles[i]
 			}
 		}
 	}
-	return expand.Plan(seed, profile, nil), nil
+	return nil
 }
 
 // Scopes returns the scopes of all small worlds, sorted by name.

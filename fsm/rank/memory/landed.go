@@ -1,6 +1,9 @@
 package memory
 
-import "github.com/kvferry/kvferry/fsm/table"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
 
 // A page that has landed and is kept for its request no longer counts as granted. If that were all, a peer that is
 // granted pages, fills them and is granted more could fill the pool, and the next peer would have to wait until claims
@@ -43,3 +46,14 @@ func (p *Pool) uncountLanded(pg *page) {
 
 // LandedPages returns the number of pages that landed for class and still count for it.
 func (p *Pool) LandedPages(class int) uint32 { return p.landedByClass.counts[class] }
+
+// CountsLanded returns the number of pages of the frame with this head that count for a class. It is for inspection
+// only.
+func (p *Pool) CountsLanded(head effects.Page) (n int) {
+	for next := head.Index + 1; next != 0; next = p.pageAt(next - 1).next {
+		if p.pageAt(next-1).landedFor.class != 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -138,3 +138,38 @@ func (ps *Pools) ReassignClass(class int) {
 func (ps *Pools) isContested(class int) bool {
 	return ps.presentCount > 1 || ps.presentCount == 1 && !ps.present[class]
 }
+
+// RecountShares counts the pages and the grants of each class again. promised adds the pages that are promised to each
+// class. The pages of class 0 are not compared, because the engine counts its own.
+func (ps *Pools) RecountShares(r *table.Recount, promised func()) {
+	classes := len(ps.grantsByClass)
+	for slot := range ps.grants.Slots() {
+		if g := ps.grants.Get(ps.grants.At(slot)); g != nil && !g.isReadLease {
+			r.Add(g.class, 1)
+		}
+	}
+	r.Report("grants", classes, func(class int) int { return ps.grantsByClass[class] }, table.Empty)
+	for i := range ps.pools {
+		for k := range ps.pools[i].pages {
+			if g := ps.findGrant(ps.pools[i].pages[k].grant); g != nil && g.class != 0 {
+				r.Add(g.class, 1)
+			}
+		}
+	}
+	engine := 0
+	for i := range ps.pools {
+		engine += int(ps.pools[i].usedByClass[0])
+	}
+	r.Add(0, engine)
+	promised()
+	r.Report("granted and promised pages", classes, func(class int) int { return int(ps.ClassUse(class)) }, table.Bounded)
+	for i := range ps.pools {
+		p := &ps.pools[i]
+		for k := range p.pages {
+			if m := p.pages[k].landedFor; m.class != 0 && m.assignment == p.landedByClass.assignments[m.class-1] {
+				r.Add(int(m.class)-1, 1)
+			}
+		}
+		r.Report("landed pages", classes, func(class int) int { return int(p.landedByClass.counts[class]) }, table.Bounded)
+	}
+}

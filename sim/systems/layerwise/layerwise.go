@@ -21,7 +21,7 @@ import (
 // Flow describes layerwise pushes to package pd.
 var Flow = pd.Flow{
 	Flag:     layerwiseFlag,
-	Profiles: []expand.Profile{{Name: "layerwise", AfterWorld: drawWorld, AfterJobs: drawJobs}},
+	Profiles: []expand.Profile{{Name: "layerwise", AfterWorld: drawWorld, AfterJobs: drawJobs, AfterCondense: growPools}},
 	Scopes:   smallScopes,
 	Layers:   &pd.LayeredChunks{PagesPerChunk: layerCount, SenderPagesPerChunk: layersPerPage},
 	ConfigureRanks: func(p *plan.Plan, c *rank.Config) {
@@ -159,6 +159,13 @@ func drawWorld(d *expand.Draft) {
 	layers := uint32(layerCount(p))
 	p.Topology.SenderPages = min(p.Topology.SenderPages, 8) + layers*uint32(at(0).Between(2, 8))
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + layers*uint32(at(1).Between(2, 10))
+}
+
+// growPools gives the pools of a condensed plan as many chunks as they have pages elsewhere.
+func growPools(p *plan.Plan) {
+	layers := uint32(layerCount(p))
+	p.Topology.SenderPages *= layers
+	p.Topology.ReceiverPages *= layers
 }
 
 // chunksMax is the largest number of chunks of a job.

@@ -33,9 +33,8 @@ func KeyHashOf(n *world.Node, key []byte) uint64 { return rankOf(n).KeyHash(key)
 // StatsOf returns the counters of n's machine.
 func StatsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 
-// SharesOf returns, for each share that peers have, the value that n's machine has counted and the value that is
-// really there.
-func SharesOf(n *world.Node) (counted, actual [rank.SharedCount]int) { return rankOf(n).ShareCounts() }
+// RecountShares counts again what each peer of n's machine has of every table that the peers share.
+func RecountShares(n *world.Node, r *table.Recount) { rankOf(n).RecountShares(r) }
 
 // OffersOf returns the deferred offers that n's machine counts for a peer, and all that it has.
 func OffersOf(n *world.Node, peer effects.Incarnation) (ofPeer, all rank.OfferCounts) {

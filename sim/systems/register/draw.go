@@ -18,7 +18,8 @@ func drawWorld(d *expand.Draft) {
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
 	p.Topology.Flags, p.Topology.Trust, p.Topology.Mismatch = plan.FlowFlags{flowWord: true}, false, false
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
-	p.Bounds.Peers, p.Bounds.Grants = uint32(at(7).Between(6, 12)), uint32(at(8).Between(8, 40))
+	p.Bounds.Peers = uint32(at(7).Between(6, 12))
+	drawGrants(p)
 	if at(30).ChancePermille(250) { // Rows of peers are often given to others.
 		p.Bounds.Peers = uint32(at(31).Between(n-1, n))
 	}
@@ -30,6 +31,12 @@ func drawWorld(d *expand.Draft) {
 			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-world.DriftMax, world.DriftMax))
 		}
 	}
+}
+
+// drawGrants draws the number of grants of a rank, which every request needs one of for each rank of the producer. A
+// condensed plan gets it back.
+func drawGrants(p *plan.Plan) {
+	p.Bounds.Grants = uint32(draw.Hash(p.Seed, draw.Plan, 16, 8).Between(8, 40))
 }
 
 // drawJobs turns each job into a request to the two engines.

@@ -281,3 +281,19 @@ func (d *Offers) Len() int { return d.rows.Len() }
 func (d *Offers) CountsOfClass(class int) (offers, locations int) {
 	return d.byClass[class].offers, d.byClass[class].locations
 }
+
+// RecountShares counts the offers of each class again, and their chunks.
+func (d *Offers) RecountShares(r *table.Recount, s *store.Store) {
+	for slot := range d.rows.Slots() {
+		if o := d.rows.Get(d.rows.At(slot)); o != nil {
+			r.Add(o.Class, 1)
+		}
+	}
+	r.Report("deferred offers", len(d.byClass), func(class int) int { return d.byClass[class].offers }, table.Empty)
+	s.VisitLocations(func(offer table.Handle) {
+		if o := d.rows.Get(offer); o != nil {
+			r.Add(o.Class, 1)
+		}
+	})
+	r.Report("remote locations of offers", len(d.byClass), func(class int) int { return d.byClass[class].locations }, table.Empty)
+}

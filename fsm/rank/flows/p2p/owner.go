@@ -64,11 +64,6 @@ func copiesMax(cfg *OwnerConfig) uint32 {
 // Loans returns the loans.
 func (o *Owner) Loans() *loan.Loans { return &o.loans }
 
-// ShareCounts returns the number of requests in service that classes are counted to have, and of those in the tables.
-// It is for inspection only.
-func (o *Owner) ShareCounts() (counted, actual int) {
-	return o.pushes.share.Total(), o.pushes.rows.Len() + o.copies.rows.Len()
-}
 
 // Step handles the proof that nobody reads under a loan any more, and the completions of writes and copies.
 func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
@@ -156,3 +151,17 @@ func OwnerStateNames() []string {
 }
 
 var _ flow.Flow = (*Owner)(nil)
+
+// RecountShares counts the loans and the requests in service of each class again, and the replay records.
+func (o *Owner) RecountShares(r *table.Recount) {
+	o.loans.RecountShares(r)
+	for slot := range o.copies.rows.Slots() {
+		if x := o.copies.rows.Get(o.copies.rows.At(slot)); x != nil {
+			r.Add(x.class, 1)
+		}
+	}
+	table.RecountRows(r, "requests in service", &o.pushes.share, &o.pushes.rows, table.Empty, func(x *pushRow) (class, n int) {
+		return x.class, 1
+	})
+	o.pushes.replays.RecountShares(r, "records of pushes")
+}

@@ -11,8 +11,8 @@ func (t *Target) VisitTables(visit table.VisitFunc) {
 // Conns returns the number of connections that the Target has open, for inspection only.
 func (t *Target) Conns() int { return t.renewers.CountConns() + t.notices.CountConns() }
 
-// Shares returns the numbers of waiting notices and of addresses in use, each as counted for the shares and as
-// present in the tables, for inspection only.
-func (t *Target) Shares() (countedNotices, tableNotices, countedAddresses, tableAddresses int) {
-	return t.notices.ShareCounts()
+// RecountShares counts the notices, the addresses in use and the replay records of each class again.
+func (t *Target) RecountShares(r *table.Recount) {
+	t.notices.RecountShares(r)
+	t.tombstones.RecountShares(r, "replies to offers")
 }

@@ -145,9 +145,6 @@ func (p *Producer) Batches() int { return p.batches.Len() }
 // Registrations returns the number of registrations that wait or are being written.
 func (p *Producer) Registrations() int { return p.registrations.Len() }
 
-// ShareCounts returns the number of registrations that classes are counted to have, and of those in the table. It is
-// for inspection only.
-func (p *Producer) ShareCounts() (counted, actual int) { return p.share.Total(), p.registrations.Len() }
 
 // VisitTables reports the sizes of the tables.
 func (p *Producer) VisitTables(visit table.VisitFunc) {
@@ -221,3 +218,11 @@ func ProducerStateNames() []string {
 }
 
 var _ flow.Flow = (*Producer)(nil)
+
+// RecountShares counts the registrations and the replay records of each class again.
+func (p *Producer) RecountShares(r *table.Recount) {
+	table.RecountRows(r, "registrations of peers", &p.share, &p.registrations, table.Empty, func(x *registration) (class, n int) {
+		return x.class, 1
+	})
+	p.replays.RecountShares(r, "records of registrations")
+}

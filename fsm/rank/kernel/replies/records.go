@@ -175,3 +175,15 @@ func (t *Records) Len() int { return t.rows.Len() }
 // Watermark returns the time after which an operation of the class must have begun to be read, because the record of an
 // earlier operation may have been dropped. Watermark returns MinTime if none was dropped early.
 func (t *Records) Watermark(class int) effects.Time { return t.byClass[class].watermark }
+
+// RecountShares counts the records of each class again. The first record of a class is not part of the share.
+func (t *Records) RecountShares(r *table.Recount, name string) {
+	for slot := range t.rows.Slots() {
+		if x := t.rows.Get(t.rows.At(slot)); x != nil {
+			r.Add(x.Class, 1)
+		}
+	}
+	r.Report(name, len(t.byClass), func(class int) int {
+		return t.share.CountOf(class) + min(t.byClass[class].count, 1)
+	}, table.Bounded)
+}

@@ -37,7 +37,7 @@ func TestRequeueLinkedKeepsAge(t *testing.T) {
 	for h := p.queues[1].Front(); h != 0; h = p.queues[1].Front() {
 		p.Remove(v, h) // It finds each in the list that it is in.
 	}
-	if p.Len()+p.CountedRows()+p.BytesOf(1)+timers.Len() > 0 {
-		t.Errorf("%d wait, %d places, %d bytes and %d deadlines are kept", p.Len(), p.CountedRows(), p.BytesOf(1), timers.Len())
+	if p.Len()+p.RowsOf(1)+p.BytesOf(1)+timers.Len() > 0 {
+		t.Errorf("%d wait, %d places, %d bytes and %d deadlines are kept", p.Len(), p.RowsOf(1), p.BytesOf(1), timers.Len())
 	}
 }

@@ -253,27 +253,13 @@ func (p *Queue) RowsOf(class int) int { return p.rowShares.CountOf(class) }
 // BytesOf returns the number of bytes that are kept for the waiting requests of a class.
 func (p *Queue) BytesOf(class int) int { return p.byteShares.CountOf(class) }
 
-// CountedRows returns the number of rows that are counted for all classes together.
-func (p *Queue) CountedRows() int { return p.rowShares.Total() }
-
-// CountBytes returns the number of bytes that are counted for all classes together, and that of all rows. It is for
-// inspection only.
-func (p *Queue) CountBytes() (counted, actual int) {
-	for slot := range p.rows.Slots() {
-		if q := p.rows.Get(p.rows.At(slot)); q != nil {
-			actual += q.countedBytes
-		}
-	}
-	return p.byteShares.Total(), actual
-}
-
-// CountListed returns the number of rows that the lists of the classes say that they have. It is for inspection only.
-func (p *Queue) CountListed() (count int) {
-	for class := range p.queues {
-		count += p.queues[class].Len() + p.linking[class].Len()
-	}
-	return count
-}
-
 // Classes returns the number of classes.
 func (p *Queue) Classes() int { return len(p.queues) }
+
+// RecountShares counts the rows and the bytes of each class again.
+func (p *Queue) RecountShares(r *table.Recount) {
+	table.RecountRows(r, "pending requests", &p.rowShares, &p.rows, table.Empty, func(q *Row) (class, n int) { return q.Class, 1 })
+	table.RecountRows(r, "bytes of pending requests", &p.byteShares, &p.rows, table.Empty, func(q *Row) (class, n int) {
+		return q.Class, q.countedBytes
+	})
+}

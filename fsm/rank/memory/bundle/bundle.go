@@ -105,9 +105,6 @@ func (b *Bundles) Recycle(cfg Config, classes int) Bundles {
 // LayersPerChunk returns the number of layers of a chunk; 0 means that there are no bundles.
 func (b *Bundles) LayersPerChunk() uint32 { return b.cfg.Layers }
 
-// ShareCounts returns the number of bundles that classes are counted to have, and of those in the table. It is for
-// inspection only.
-func (b *Bundles) ShareCounts() (counted, actual int) { return b.share.Total(), b.rows.Len() }
 
 // Len returns the number of bundles.
 func (b *Bundles) Len() int { return b.rows.Len() }
@@ -465,4 +462,20 @@ func (b *Bundles) VisitTables(visit table.VisitFunc) {
 	visit("bundles", b.rows.Len(), table.Empty)
 	visit("places of bundles", b.places.Len(), table.Empty)
 	visit("runs of bundles", b.runs.Len(), table.Empty)
+}
+
+// RecountShares counts the bundles of each class again.
+func (b *Bundles) RecountShares(r *table.Recount) {
+	table.RecountRows(r, "incomplete chunks", &b.share, &b.rows, table.Empty, func(x *bundleRow) (class, n int) {
+		return b.runs.Get(x.run).Class, 1
+	})
+}
+
+// AddPromised adds the pages that are promised to the bundles of each class.
+func (b *Bundles) AddPromised(r *table.Recount) {
+	for slot := range b.rows.Slots() {
+		if x := b.rows.Get(b.rows.At(slot)); x != nil {
+			r.Add(b.runs.Get(x.run).Class, int(x.promisedPages))
+		}
+	}
 }

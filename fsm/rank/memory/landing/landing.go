@@ -342,3 +342,10 @@ func RefuseUnknown(v *env.Env, ev *effects.Landed) {
 	v.Out.Mark(Marks.LandedUnknown)
 	v.Out.Confirm(ev.Landing, effects.Withdrawn)
 }
+
+// RecountShares counts the incomplete chunks and the replay records of each class again.
+func (l *Landings) RecountShares(r *table.Recount) {
+	l.Bundles.RecountShares(r)
+	l.commitRecords.RecountShares(r, "records of commits")
+	l.carriedRecords.RecountShares(r, "records of carried chunks")
+}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -32,15 +33,20 @@ func (s *Store) CountClaimsOn(h Entry) int {
 	return 0
 }
 
-// CountExtraClaims returns how many claims beyond the first on their pages are counted, and how many there really are.
-// Use it for inspection only.
-func (s *Store) CountExtraClaims() (counted, actual int) {
-	for slot := range s.claims.Slots() {
-		if c := s.claims.At(slot); c != 0 && s.claims.Get(c).chargedClass != 0 {
-			actual++
+// RecountShares counts the claims beyond the first on their pages again, and the pages that the cache keeps and that
+// nevertheless count for a peer: there are none, because any class can take them.
+func (s *Store) RecountShares(r *table.Recount, pools *memory.Pools) {
+	table.RecountRows(r, "further claims", &s.extraClaims, &s.claims, table.Empty, func(c *claim) (class, n int) {
+		return int(max(0, c.chargedClass-1)), int(min(1, c.chargedClass))
+	})
+	landed := 0
+	for i := range s.cached {
+		for h := s.cached[i].Front(); h != 0; h = s.entries.Next(h) {
+			page := s.entries.Get(h).page()
+			landed += pools.PoolOf(page).CountsLanded(page)
 		}
 	}
-	return s.extraClaims.Total(), actual
+	r.Report("landed pages that only the cache keeps", 1, func(int) int { return landed }, table.Bounded)
 }
 
 // ClaimsLeft returns how many more claims of a class certainly fit, on any entries.

@@ -22,6 +22,15 @@ func (s *Store) LocationsLeft() int { return s.locations.Max() - s.locations.Len
 // CountLocations returns the number of locations.
 func (s *Store) CountLocations() int { return s.locations.Len() }
 
+// VisitLocations calls visit with the offer of each location. Use it for inspection only.
+func (s *Store) VisitLocations(visit func(offer table.Handle)) {
+	for slot := range s.locations.Slots() {
+		if x := s.locations.Get(s.locations.At(slot)); x != nil {
+			visit(x.offer)
+		}
+	}
+}
+
 // AttachLocation records that an item of an offer has the chunk of a key. The caller has checked HasRoom and
 // LocationsLeft.
 func (s *Store) AttachLocation(hash uint64, key []byte, offer table.Handle, item uint32) Location {

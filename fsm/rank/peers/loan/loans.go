@@ -253,18 +253,9 @@ func (l *Loans) CountPins() int { return l.pages.Total() }
 // Len returns the number of loans.
 func (l *Loans) Len() int { return l.rows.Len() }
 
-// Use is what loans use of the resources that are shared between classes.
-type Use struct{ Loans, Pages, Copies int }
-
-// ShareCounts returns what the classes are counted to use, and what the table really contains. It is for inspection
-// only.
-func (l *Loans) ShareCounts() (counted, actual Use) {
-	counted = Use{l.counts.Total(), l.pages.Total(), l.arena.Total()}
-	actual.Loans = l.rows.Len()
-	for slot := range l.rows.Slots() {
-		if x := l.rows.Get(l.rows.At(slot)); x != nil {
-			actual.Pages, actual.Copies = actual.Pages+len(x.entries), actual.Copies+x.copies
-		}
-	}
-	return counted, actual
+// RecountShares counts the loans of each class again, with their chunks and their pages of the arena.
+func (l *Loans) RecountShares(r *table.Recount) {
+	table.RecountRows(r, "loans", &l.counts, &l.rows, table.Empty, func(x *Loan) (class, n int) { return x.Class, 1 })
+	table.RecountRows(r, "chunks of loans", &l.pages, &l.rows, table.Empty, func(x *Loan) (class, n int) { return x.Class, len(x.entries) })
+	table.RecountRows(r, "arena pages of loans", &l.arena, &l.rows, table.Empty, func(x *Loan) (class, n int) { return x.Class, x.copies })
 }

@@ -300,12 +300,15 @@ func (n *Notices) OnConnLost(v *env.Env, h table.Handle) {
 // CountUnfinished returns the number of notifications that were not delivered yet.
 func (n *Notices) CountUnfinished() int { return n.rows.Len() }
 
-// ShareCounts returns the notifications that are counted for classes and the notifications that exist, and likewise the
-// addresses in use. It is for inspection only.
-func (n *Notices) ShareCounts() (countedNotices, tableNotices, countedAddresses, tableAddresses int) {
-	countedAddresses = n.extraAddresses.Total()
-	for class := range n.inUse {
-		countedAddresses += int(min(n.inUse[class], 1)) // the first address of a class is not part of the share
+// RecountShares counts the notifications of each class again, and the addresses in use.
+func (n *Notices) RecountShares(r *table.Recount) {
+	table.RecountRows(r, "notifications", &n.noticeShare, &n.rows, table.Empty, func(x *notice) (class, count int) { return x.class, 1 })
+	for slot := range n.addresses.Slots() {
+		if h := n.addresses.At(slot); h != 0 && !n.addresses.InList(h) {
+			r.Add(n.addresses.Get(h).class, 1)
+		}
 	}
-	return n.noticeShare.Total(), n.rows.Len(), countedAddresses, n.addresses.Len() - n.idle.Len()
+	r.Report("done addresses", len(n.inUse), func(class int) int {
+		return n.extraAddresses.CountOf(class) + int(min(n.inUse[class], 1)) // The first address of a class is not part of the share.
+	}, table.Empty)
 }

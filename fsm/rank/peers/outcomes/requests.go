@@ -238,9 +238,6 @@ func (x *Requests) TakeNote(class int) (why *effects.Why) {
 	return why
 }
 
-// ShareCounts returns the number of requests that classes are counted to have, and of those in the table. It is for
-// inspection only.
-func (x *Requests) ShareCounts() (counted, actual int) { return x.share.Total(), x.rows.Len() }
 
 // Len returns the number of requests in the table.
 func (x *Requests) Len() int { return x.rows.Len() }
@@ -287,4 +284,9 @@ func (x *Requests) removeRow(h table.Handle) {
 	x.share.Release(r.class)
 	r.key, r.reason = table.TrimBytes(r.key), ""
 	x.rows.Remove(h)
+}
+
+// RecountShares counts the requests of each class again.
+func (x *Requests) RecountShares(r *table.Recount) {
+	table.RecountRows(r, "requests with outcomes", &x.share, &x.rows, table.Bounded, func(w *row) (class, n int) { return w.class, 1 })
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
@@ -27,7 +28,12 @@ var (
 )
 
 // tableShareOracle judges the shares of peers in a machine's tables.
-type tableShareOracle struct{ oracleBase }
+type tableShareOracle struct {
+	oracleBase
+	recount   *table.Recount
+	recounted *world.Node // the node whose shares recount counts
+	quiet     bool        // nothing is in flight
+}
 
 func (*tableShareOracle) subscribe(l *oracle.Subscriptions[tableShareOracle]) {
 	oracle.On(l, func(o *tableShareOracle, _ *oracle.Call, e stepCounted) {
@@ -37,45 +43,27 @@ func (*tableShareOracle) subscribe(l *oracle.Subscriptions[tableShareOracle]) {
 	})
 }
 
-// shareNames contains the names of the tables in which each peer has a share of the rows.
-//
-//kvferry:table
-var shareNames = [rank.SharedCount]string{
-	rank.SharedRequests:      "pending requests",
-	rank.SharedDoneMessages:  "notifications",
-	rank.SharedDoneAddrs:     "done addresses",
-	rank.SharedOffers:        "deferred offers",
-	rank.SharedLocations:     "remote locations of offers",
-	rank.SharedClassRows:     "class rows",
-	rank.SharedClaims:        "further claims",
-	rank.SharedWaitingBytes:  "bytes of pending requests",
-	rank.SharedListed:        "pending requests in lists",
-	rank.SharedBundles:       "bundles",
-	rank.SharedLoans:         "leases of shared chunks",
-	rank.SharedLoanPages:     "pages that leases of shared chunks pin",
-	rank.SharedArenaPages:    "arena pages that are lent",
-	rank.SharedRecalls:       "leases of recalls",
-	rank.SharedRecallPages:   "pages that leases of recalls pin",
-	rank.SharedPushes:        "requests for shared chunks in service",
-	rank.SharedRegistrations: "registrations",
-	rank.SharedOutcomes:      "requests of peers",
-}
-
 // verifyCounts checks that the machine's counts of the peers' rows match the tables, and are zero when all should be
 // quiet.
 func (or *tableShareOracle) verifyCounts(n *world.Node, quiet bool) {
+	if or.recount == nil {
+		or.recount = table.NewRecount(or.verifyCount)
+	}
 	or.countJudged(checkSharesCounted)
-	counted, actual := pd.SharesOf(n)
-	for i, name := range shareNames {
-		if quiet && actual[i] != 0 && i != rank.SharedOutcomes { // The ends of requests are remembered.
-			or.fail(checkSharesCounted, "node %d has %d %s left when nothing is in flight", n.AsSubject(), actual[i], name)
-			return
-		}
-		if counted[i] != actual[i] {
-			or.fail(checkSharesCounted, "node %d counts %d %s in the shares of peers, and there are %d",
-				n.AsSubject(), counted[i], name, actual[i])
-			return
-		}
+	or.recounted, or.quiet = n, quiet
+	pd.RecountShares(n, or.recount)
+}
+
+// verifyCount checks a count that verifyCounts asked for.
+func (or *tableShareOracle) verifyCount(name string, counted, actual int, rest table.Rest) {
+	n := or.recounted
+	switch {
+	case or.w.Failure != nil: // What follows a difference may be wrong as well.
+	case or.quiet && rest == table.Empty && actual != 0:
+		or.fail(checkSharesCounted, "node %d has %d %s left when nothing is in flight", n.AsSubject(), actual, name)
+	case counted != actual:
+		or.fail(checkSharesCounted, "node %d counts %d %s in the shares of peers, and there are %d",
+			n.AsSubject(), counted, name, actual)
 	}
 }
 
