@@ -237,3 +237,6 @@ func (r *Rank) Deadline() (effects.Time, bool) {
 	}
 	return r.timers.NextDeadline()
 }
+
+// EarliestDeadline returns the earliest pending deadline, and looks at each. Use it for inspection only.
+func (r *Rank) EarliestDeadline() (effects.Time, bool) { return r.timers.EarliestDeadline() }

@@ -14,6 +14,7 @@ type readLease struct {
 	FirstStamps  []Stamp        // the first stamp of each page at that time
 	DoneSent     bool           // the reader has sent the done message
 	OfferCount   int            // number of offers to the reader
+	SentCount    int            // number of offers that the owner's machine has sent
 	DoneCount    int            // number of done messages that a transport accepted
 	OnRequest    bool           // a peer requested the pages; no command put them
 	OfferKept    bool           // the reader has reported that the offer is kept for later

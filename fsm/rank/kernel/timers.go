@@ -52,6 +52,16 @@ func (q *Timers) NextDeadline() (effects.Time, bool) {
 	return q.heap.At(0).at, true
 }
 
+// EarliestDeadline returns the same as NextDeadline, and looks at each deadline. Use it for inspection only.
+func (q *Timers) EarliestDeadline() (at effects.Time, found bool) {
+	for i := range q.heap.Len() {
+		if x := q.heap.At(i).at; !found || x < at {
+			at, found = x, true
+		}
+	}
+	return at, found
+}
+
 // Set adds a deadline for ref, after removing the deadline that *id names, if any. It stores the new id in *id. Set
 // panics if the heap is full.
 func (q *Timers) Set(id *TimerID, at effects.Time, ref Ref) {

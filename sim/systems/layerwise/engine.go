@@ -74,7 +74,11 @@ func drawPrefill(w *pd.Cluster, j *pd.Job) (x prefill) {
 		x.finishTimeout = at(25).Duration(effects.Millisecond, 100*effects.Millisecond)
 	}
 	if pace := at(28); !j.Flags[slowFlag] {
-		if pace.ChancePermille(60) {
+		slowPermille := 60
+		if hasLateOpenings(w.SourcePlan) { // Chunks stay incomplete until the late openings arrive.
+			slowPermille = 300
+		}
+		if pace.ChancePermille(slowPermille) {
 			x.layerDelay = at(29).Between(200, 900)
 		} else if pace.Rehash().ChancePermille(80) {
 			x.pauseAt = at(30).Between(0, len(x.stepEnds)*pagesPerChunk(j))

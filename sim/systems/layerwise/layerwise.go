@@ -7,6 +7,7 @@ package layerwise
 
 import (
 	"slices"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
@@ -161,11 +162,14 @@ func drawWorld(d *expand.Draft) {
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + layers*uint32(at(1).Between(2, 10))
 }
 
-// growPools gives the pools of a condensed plan as many chunks as they have pages elsewhere.
+// growPools gives the pools of a condensed plan as many chunks as they have pages elsewhere, and delays openings again.
 func growPools(p *plan.Plan) {
 	layers := uint32(layerCount(p))
 	p.Topology.SenderPages *= layers
 	p.Topology.ReceiverPages *= layers
+	if hasLateOpenings(p) {
+		drawLateOpenings(p)
+	}
 }
 
 // chunksMax is the largest number of chunks of a job.
@@ -195,6 +199,34 @@ func drawJobs(d *expand.Draft) {
 		j.Keys = keys
 		if at(1).ChancePermille(600) {
 			j.Flags = j.Flags.With(pd.ReportsEnd)
+		}
+	}
+	if hasLateOpenings(p) {
+		drawLateOpenings(p)
+	}
+}
+
+// hasLateOpenings reports whether a plan delays attempts at opening chunks.
+func hasLateOpenings(p *plan.Plan) bool {
+	return !draw.IsFixed(p.Seed) && !p.Topology.Flags["agent"] && draw.Hash(p.Seed, draw.Plan, 11, 32).ChancePermille(150)
+}
+
+// drawLateOpenings delays first attempts at opening chunks until the next operation has opened the chunks. The receiver
+// has room for two chunks, so that it refuses some of the second attempts.
+func drawLateOpenings(p *plan.Plan) {
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 19, n) }
+	p.Timeouts.Alloc = at(0).RoundedDuration(20*time.Millisecond, 60*time.Millisecond)
+	p.Timeouts.Reply = p.Timeouts.Alloc + at(1).RoundedDuration(10*time.Millisecond, 40*time.Millisecond)
+	p.Timeouts.Put = 4 * time.Second
+	p.Topology.ReceiverPages = uint32(at(2).Between(2, 3) * layerCount(p))
+	for from := range int32(p.Topology.Senders) {
+		for nth := range uint32(12) { // The connections, and the first requests on each connection.
+			for k := range uint64(4) {
+				if at(uint64(from)<<12 | uint64(nth)<<4 | k | 1<<20).ChancePermille(300) {
+					p.Strikes = append(p.Strikes, plan.Strike{Fault: plan.FaultMessageDelayed, Nth: 2 * (k + 1),
+						About: plan.AboutConn(from, 0, int32(p.ReceiverAt(0)), effects.ChannelAlloc, nth+1)})
+				}
+			}
 		}
 	}
 }

@@ -33,6 +33,12 @@ func KeyHashOf(n *world.Node, key []byte) uint64 { return rankOf(n).KeyHash(key)
 // StatsOf returns the counters of n's machine.
 func StatsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 
+// EarliestDeadlineOf returns the earliest of all pending deadlines of n's machine.
+func EarliestDeadlineOf(n *world.Node) (effects.Time, bool) { return rankOf(n).EarliestDeadline() }
+
+// GrantSlotOf returns the slot of a grant in its machine's table. A machine has a single grant in a slot at a time.
+func GrantSlotOf(id effects.GrantID) int32 { return memory.SlotOf(id) }
+
 // RecountShares counts again what each peer of n's machine has of every table that the peers share.
 func RecountShares(n *world.Node, r *table.Recount) { rankOf(n).RecountShares(r) }
 

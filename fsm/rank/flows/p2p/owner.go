@@ -64,7 +64,6 @@ func copiesMax(cfg *OwnerConfig) uint32 {
 // Loans returns the loans.
 func (o *Owner) Loans() *loan.Loans { return &o.loans }
 
-
 // Step handles the proof that nobody reads under a loan any more, and the completions of writes and copies.
 func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {

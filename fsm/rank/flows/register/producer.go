@@ -145,7 +145,6 @@ func (p *Producer) Batches() int { return p.batches.Len() }
 // Registrations returns the number of registrations that wait or are being written.
 func (p *Producer) Registrations() int { return p.registrations.Len() }
 
-
 // VisitTables reports the sizes of the tables.
 func (p *Producer) VisitTables(visit table.VisitFunc) {
 	visit("finished requests", p.batches.Len(), table.Empty)

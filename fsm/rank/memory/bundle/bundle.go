@@ -105,7 +105,6 @@ func (b *Bundles) Recycle(cfg Config, classes int) Bundles {
 // LayersPerChunk returns the number of layers of a chunk; 0 means that there are no bundles.
 func (b *Bundles) LayersPerChunk() uint32 { return b.cfg.Layers }
 
-
 // Len returns the number of bundles.
 func (b *Bundles) Len() int { return b.rows.Len() }
 

@@ -238,7 +238,6 @@ func (x *Requests) TakeNote(class int) (why *effects.Why) {
 	return why
 }
 
-
 // Len returns the number of requests in the table.
 func (x *Requests) Len() int { return x.rows.Len() }
 

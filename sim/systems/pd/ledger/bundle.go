@@ -18,6 +18,8 @@ import (
 var (
 	checkBundleOverdue = oracle.NewCheck("S17", "incomplete chunks whose time is over")
 	checkBundleEarly   = oracle.NewCheck("S18", "incomplete chunks that end by time alone")
+	checkBundleLost    = oracle.NewCheck("L2", "incomplete chunks of which a layer is lost")
+	checkBundleOlder   = oracle.NewCheck("S23", "incomplete chunks that an older message ends")
 	checkBundleShare   = oracle.NewCheck("S18", "shares of incomplete chunks")
 	checkWholeAtOnce   = oracle.NewCheck("S22", "layers granted to a receiver of whole chunks")
 )
@@ -32,7 +34,11 @@ func (*bundleOracle) subscribe(l *oracle.Subscriptions[bundleOracle]) {
 	oracle.On(l, func(o *bundleOracle, _ *oracle.Call, e world.SteppingMachine) {
 		_, isTick := e.Event.(*effects.Tick)
 		o.stateOf(e.Node).byTime = isTick && !e.Node.Busy
+		if x, ok := e.Event.(*effects.Revoked); ok {
+			o.recordGrantEnd(e.Node, x.Grant)
+		}
 	})
+	oracle.On(l, func(o *bundleOracle, _ *oracle.Call, e messageReceived) { o.recordOpener(e.node, e.body) })
 	oracle.On(l, func(o *bundleOracle, _ *oracle.Call, e world.FactObserved) {
 		switch e.Effect.Fact { //nolint:exhaustive // Other facts are not about incomplete chunks.
 		case effects.FactReady:
@@ -41,7 +47,10 @@ func (*bundleOracle) subscribe(l *oracle.Subscriptions[bundleOracle]) {
 			o.endBundle(e.Node, e.Effect, true)
 		}
 	})
-	oracle.On(l, func(o *bundleOracle, _ *oracle.Call, e stepCounted) { o.verifyCount(e.node, e.stats) })
+	oracle.On(l, func(o *bundleOracle, _ *oracle.Call, e stepCounted) {
+		o.verifyCount(e.node, e.stats)
+		o.stateOf(e.node).opener = opening{}
+	})
 }
 
 // bundleState records the bundles of an incarnation of a node.
@@ -51,7 +60,16 @@ type bundleState struct {
 	unknown bool         `snap:"skip"` // a bundle of a chunk was opened that no job has
 	// ambiguous says that a peer had two bundles of a chunk, for two requests or epochs, so that the end of one of them may
 	// have been taken for the other's end. It is cleared when the node has no bundles.
-	ambiguous bool `snap:"skip"`
+	ambiguous bool    `snap:"skip"`
+	opener    opening `snap:"skip"` // the message of this step, if it opens chunks
+}
+
+// opening identifies a message that opens chunks. The zero value is none.
+type opening struct {
+	peer      effects.Incarnation
+	request   uint64
+	epoch     uint32
+	operation uint64
 }
 
 func (s *bundleState) clearForReuse() { *s = bundleState{bundles: s.bundles[:0]} }
@@ -66,6 +84,8 @@ type openBundle struct {
 	frozen     int64             // how long the node had been frozen at the last progress
 	landed     map[uint32]bool   // the layers that have landed
 	grants     []effects.GrantID // under which the layers are written
+	opener     opening           // the message that opened the bundle
+	isLost     bool              // a layer did not land under a grant that has ended: the chunk can never become whole
 	uncertain  bool              // there may be a further end, or progress that the oracle does not see
 }
 
@@ -109,7 +129,8 @@ func (or *bundleOracle) recordGrant(n *world.Node, w *pendingRequest, id effects
 		}
 		if at < 0 {
 			at = len(state.bundles)
-			state.bundles = append(state.bundles, openBundle{peer: w.peer, request: request, chunk: first, openedAt: now})
+			state.bundles = append(state.bundles, openBundle{peer: w.peer, request: request, chunk: first, openedAt: now,
+				opener: opening{w.peer, request, m.Ext.Epoch, m.Ext.Operation}})
 			opened++
 		}
 		b := &state.bundles[at]
@@ -230,8 +251,69 @@ func (or *bundleOracle) endBundle(n *world.Node, e *effects.Observe, lost bool) 
 	}
 	state.bundles = slices.Delete(state.bundles, at, at+1)
 	if lost {
+		or.verifyOlder(n, &b)
 		or.verifyEnd(n, &b)
 	}
+}
+
+// recordOpener records that the message of this step opens chunks.
+func (or *bundleOracle) recordOpener(n *world.Node, body []byte) {
+	m, ok := or.facts().asRequest(body)
+	if !ok || !m.HasExt || m.Ext.Layers == 0 || m.Ext.Opened != 0 || len(m.Ext.Abort) > 0 || n.Busy {
+		return
+	}
+	or.stateOf(n).opener = opening{effects.Incarnation(m.Ext.Incarnation), requestHash(m.Ext.Request), m.Ext.Epoch, m.Ext.Operation}
+}
+
+// verifyOlder checks that a bundle does not end because of a message that is older than the message that opened the
+// bundle. Example: the network delays an attempt at opening a chunk until the sender has opened the chunk in its next
+// operation.
+func (or *bundleOracle) verifyOlder(n *world.Node, b *openBundle) {
+	x := or.stateOf(n).opener
+	if x.operation == 0 || x.peer != b.peer || x.request != b.request {
+		return
+	}
+	now := or.w.ReadClock(n)
+	if b.uncertain || b.isLost || now >= b.deadline(&pd.InfoOf(n).Cfg) || slices.ContainsFunc(b.grants, func(id effects.GrantID) bool {
+		g := n.Grants[id]
+		return g == nil || g.Revoking || now >= g.ExpiresAt
+	}) {
+		or.countVoid(checkBundleOlder)
+		return
+	}
+	if or.countJudged(checkBundleOlder); x.operation < b.opener.operation && x.epoch <= b.opener.epoch {
+		or.fail(checkBundleOlder, "node %d gives up chunk %d because of operation %d, and the newer operation %d has opened it",
+			n.AsSubject(), oracle.Key(b.chunk), x.operation, b.opener.operation)
+	}
+}
+
+// recordGrantEnd records that nothing can be stored under a grant any more. A chunk of which a layer did not land under
+// the grant can never become whole.
+func (or *bundleOracle) recordGrantEnd(n *world.Node, id effects.GrantID) {
+	state, g := or.stateOf(n), n.Grants[id]
+	chunks := or.oracles().promises.stateOf(n).pageChunks[id]
+	if g == nil || len(chunks) != len(g.Pages) {
+		return
+	}
+	for i := range state.bundles {
+		b := &state.bundles[i]
+		if b.uncertain || !slices.Contains(b.grants, id) {
+			continue
+		}
+		for at, p := range g.Pages {
+			b.isLost = b.isLost || chunks[at] == b.chunk && !b.landed[p.Index]
+		}
+		if b.isLost {
+			or.countJudged(checkBundleLost)
+		}
+	}
+}
+
+// removeLost removes the bundles that can never become whole, and returns their number.
+func (s *bundleState) removeLost() int {
+	before := len(s.bundles)
+	s.bundles = slices.DeleteFunc(s.bundles, func(b openBundle) bool { return b.isLost && !b.uncertain })
+	return before - len(s.bundles)
 }
 
 // verifyEnd checks a bundle that ends in a step that handles deadlines: its time is over, or that of a grant.
@@ -268,6 +350,12 @@ func (or *bundleOracle) verifyCount(n *world.Node, s *rank.Stats) {
 	if state.unknown || state.ambiguous {
 		or.countVoid(checkBundleOverdue)
 		return
+	}
+	if lost := state.removeLost(); lost > 0 {
+		if s.Bundles > len(state.bundles) {
+			or.fail(checkBundleLost, "node %d has %d incomplete chunks, and a layer of %d of them is lost", n.AsSubject(), s.Bundles, lost)
+			return
+		}
 	}
 	now, cfg := or.w.ReadClock(n), &pd.InfoOf(n).Cfg
 	state.bundles = slices.DeleteFunc(state.bundles, func(b openBundle) bool {

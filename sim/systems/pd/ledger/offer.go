@@ -19,6 +19,7 @@ var (
 	checkOfferRefusal = oracle.NewCheck("S19", "offer replies that end read leases")
 	checkDoneName     = oracle.NewCheck("L2", "done messages by name")
 	checkDoneSettled  = oracle.NewCheck("S19", "done messages after all reads")
+	checkDoneProof    = oracle.NewCheck("S19", "leases of vanilla readers that were offered more than once")
 	checkDoneRevokes  = oracle.NewCheck("L2", "read leases ended by the reader")
 )
 
@@ -64,6 +65,7 @@ func (or *offerOracle) recordOffer(n *world.Node, c *world.Conn, body []byte) {
 		return
 	}
 	if g := n.Pool.FindReadLease(effects.GrantID(m.Ext.Grant)); g != nil {
+		g.Lease.SentCount++
 		g.Lease.OfferID, c.Offer, c.CarriesOffers, g.Lease.RefusedLate = m.PullID, g.ID, true, false
 	}
 }
@@ -205,6 +207,13 @@ func (or *offerOracle) verifyRevoked(n *world.Node) {
 		if !g.Revoking && (!or.w.Conditions.Leased || c.Finished && c.HoldsMemory && c.OfferGrant == g.ID) {
 			or.fail(checkDoneRevokes, "node %d does not revoke grant %d although the reader reported the end of the lease",
 				n.AsSubject(), n.GrantSubject(g.ID))
+		}
+		if or.w.Conditions.Leased && g.IsBearer() && g.Lease.SentCount > 1 {
+			// The reader may still read because of another message than the one that it answers.
+			if or.countJudged(checkDoneProof); !g.Revoking {
+				or.fail(checkDoneProof, "node %d ends grant %d by the word of a vanilla reader, and has offered it %d times",
+					n.AsSubject(), n.GrantSubject(g.ID), g.Lease.SentCount)
+			}
 		}
 	}
 	state.endedLeases = state.endedLeases[:0]

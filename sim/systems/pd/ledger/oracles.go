@@ -86,6 +86,10 @@ type Oracles struct {
 	commandRows    commandRowOracle
 	grantTimes     grantTimeOracle
 	peerCodes      peerCodeOracle
+	earliest       earliestOracle
+	revocations    revocationOracle
+	cacheOrder     cacheOrderOracle
+	renewRetries   renewRetryOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -151,6 +155,10 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *commandRowOracle { return &o.commandRows })
 	addOracle(l, func(o *Oracles) *grantTimeOracle { return &o.grantTimes })
 	addOracle(l, func(o *Oracles) *peerCodeOracle { return &o.peerCodes })
+	addOracle(l, func(o *Oracles) *earliestOracle { return &o.earliest })
+	addOracle(l, func(o *Oracles) *revocationOracle { return &o.revocations })
+	addOracle(l, func(o *Oracles) *cacheOrderOracle { return &o.cacheOrder })
+	addOracle(l, func(o *Oracles) *renewRetryOracle { return &o.renewRetries })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].

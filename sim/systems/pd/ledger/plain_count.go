@@ -17,6 +17,7 @@ import (
 var (
 	checkPlains        = oracle.NewCheck("S18", "number of vanilla senders with pages")
 	checkPlainsWait    = oracle.NewCheck("S18", "number of vanilla senders with pages, or with requests that wait")
+	checkPlainsForm    = oracle.NewCheck("L3", "forms in which vanilla senders are refused")
 	checkPlainsRefused = oracle.NewCheck("S18", "vanilla senders that are refused at once")
 )
 
@@ -141,6 +142,33 @@ func (or *plainCountOracle) verifyRefused(n *world.Node, w *pendingRequest) {
 	}
 	or.fail(checkPlainsRefused, "node %d refuses request %d of a vanilla sender at once, and serves %d of %d such senders at most",
 		n.AsSubject(), oracle.Message(w.request), len(or.stateOf(n).seen)-1, limit)
+}
+
+// verifyForm checks the form in which a vanilla sender is refused on arrival. An empty reply tells such a sender that the
+// request can never be served; the reply of a failed allocation makes it try again.
+func (or *plainCountOracle) verifyForm(n *world.Node, w *pendingRequest, body []byte) {
+	r := &or.w.Requests[w.request-1]
+	if w.peer != (effects.Incarnation{}) || w.keyCount == 0 || w.offerGrant != 0 || !w.isNew || r.VanillaJob == 0 {
+		return
+	}
+	if !pd.InfoOf(n).Cfg.Bearer || n.Draining {
+		or.countVoid(checkPlainsForm)
+		return
+	}
+	switch limit := servablePages(n); {
+	case w.keyCount > limit:
+		if or.countJudged(checkPlainsForm); len(body) > 0 {
+			or.fail(checkPlainsForm, "node %d answers request %d of a vanilla sender as if it may be served later; it has %d chunks, and %d fit",
+				n.AsSubject(), oracle.Message(w.request), w.keyCount, limit)
+		}
+	case or.w.Setup.Mismatch || pd.IsUnreliable(or.w) || !or.facts().hasRequest:
+		or.countVoid(checkPlainsForm)
+	default:
+		if or.countJudged(checkPlainsForm); len(body) == 0 {
+			or.fail(checkPlainsForm, "node %d refuses request %d of a vanilla sender for ever; it has %d chunks, and %d fit",
+				n.AsSubject(), oracle.Message(w.request), w.keyCount, limit)
+		}
+	}
 }
 
 // subscribe subscribes to nothing: other oracles call this one.

@@ -202,8 +202,11 @@ func (or *promiseOracle) recordReply(n *world.Node, w *pendingRequest, grant eff
 	}
 	state.grantChunks[grant], state.grantRequests[grant] = newChunks, request
 	if or.w.Conditions.Leased && or.w.Setup.Rank.TrustUncommitted && w.peer == (effects.Incarnation{}) {
-		for _, chunk := range newChunks {
-			or.recordPromise(n, chunk, request, false) // If the chunk is present already, the sender's pages are not used.
+		g := n.Grants[grant]
+		for i, chunk := range newChunks { // If the chunk is present already, the sender's pages are not used.
+			p, ready := pd.ReadyAt(n, or.w.Keys[chunk])
+			isUsed := ready && g != nil && len(g.Pages) == len(newChunks) && p.Index == g.Pages[i].Index && p.Generation == g.Pages[i].Generation
+			or.recordPromise(n, chunk, request, isUsed && or.claimFits(n, chunk) && !or.wasAbandoned(n, request))
 		}
 	}
 }

@@ -261,6 +261,7 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	}
 	or.oracles().prompt.verifyRefusal(n, &w)
 	or.oracles().peerRows.verifyReply(n, &w)
+	or.oracles().plainCounts.verifyForm(n, &w, body)
 	or.oracles().plainCounts.verifyRefused(n, &w)
 	or.oracles().promises.recordReply(n, &w, grant, len(stored) > 0)
 	if grant != 0 && w.layers {

@@ -15,6 +15,7 @@ var (
 	checkRenewID     = oracle.NewCheck("S12", "ids of renewed leases")
 	checkRenewInTime = oracle.NewCheck("S24", "renewals in time")
 	checkRenewBound  = oracle.NewCheck("L2", "renewals within bounds")
+	checkRenewDrain  = oracle.NewCheck("L2", "renewals by a node that drains")
 	checkRenewGiven  = oracle.NewCheck("L8", "renewals that are granted")
 )
 
@@ -73,12 +74,17 @@ func (or *renewOracle) verifyRenewed(n *world.Node, request uint64, body []byte)
 	if or.verifyExtended(n, request, m.Extended); or.w.Failure != nil {
 		return
 	}
+	if n.Draining {
+		or.countJudged(checkRenewDrain)
+	}
 	now := or.w.ReadClock(n)
 	until := now.Add(effects.Duration(m.LeaseNS))
 	for _, id := range m.Extended {
 		or.countJudged(checkRenewID, checkRenewInTime, checkRenewBound)
 		g := n.Grants[effects.GrantID(id)]
 		switch {
+		case n.Draining:
+			or.fail(checkRenewDrain, "node %d renews grant %d although it drains", n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
 		case g == nil || !g.Read:
 			or.fail(checkRenewID, "node %d renews grant %d, which is no read lease of the node",
 				n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
