@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The heap fires in order of time, then of setting, whatever was stopped or set
+// TestTimersAgainstModel: the heap fires in order of time, then of setting, whatever was stopped or set
 // again in between.
 func TestTimersAgainstModel(t *testing.T) {
 	type pending struct {
@@ -18,8 +18,8 @@ func TestTimersAgainstModel(t *testing.T) {
 		subject int
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		q := NewTimers(16)
-		ids := make([]TimerID, 16)
+		q := NewTimers(64)
+		ids := make([]TimerID, 64)
 		var model []pending
 		seq := 0
 		remove := func(subject int) {
@@ -31,17 +31,18 @@ func TestTimersAgainstModel(t *testing.T) {
 			}
 		}
 		now := effects.Time(0)
+		reach := rapid.SampledFrom([]int{5, 1000}).Draw(t, "reach") // Many equal times, or few.
 		t.Repeat(map[string]func(*rapid.T){
 			"set": func(t *rapid.T) {
-				i := rapid.IntRange(0, 15).Draw(t, "subject")
-				at := now.Add(effects.Duration(rapid.IntRange(0, 5).Draw(t, "in")))
+				i := rapid.IntRange(0, 63).Draw(t, "subject")
+				at := now.Add(effects.Duration(rapid.IntRange(0, reach).Draw(t, "in")))
 				q.Set(&ids[i], at, Ref{Subject: table.Handle(i)})
 				remove(i)
 				seq++
 				model = append(model, pending{at, seq, i})
 			},
 			"stop": func(t *rapid.T) {
-				i := rapid.IntRange(0, 15).Draw(t, "subject")
+				i := rapid.IntRange(0, 63).Draw(t, "subject")
 				q.Stop(&ids[i])
 				remove(i)
 			},
