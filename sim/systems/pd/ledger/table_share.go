@@ -30,9 +30,9 @@ var (
 // tableShareOracle judges the shares of peers in a machine's tables.
 type tableShareOracle struct {
 	oracleBase
-	recount   *table.Recount
-	recounted *world.Node // the node whose shares recount counts
-	quiet     bool        // nothing is in flight
+	recount   *table.Recount `snap:"scratch"`
+	recounted *world.Node    `snap:"scratch"` // the node whose shares recount counts
+	quiet     bool           `snap:"scratch"` // nothing is in flight
 }
 
 func (*tableShareOracle) subscribe(l *oracle.Subscriptions[tableShareOracle]) {
