@@ -7,7 +7,6 @@ import (
 	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/world"
 )
 
 var (
@@ -356,7 +355,7 @@ func (x *judgedDirectory) judgeLeftOut(c *oracle.Call, e *effects.Received) {
 	}
 	c.CountJudged(checkChunks)
 	c.FailCheck(checkChunks, "%s leaves out chunks of n%d although it has only %d of %d", c.NodeName(),
-		(e.Origin-1)%world.MovedOrigin, x.usedChunks, x.model.limits.Chunks)
+		(e.Origin-1)%(1<<16), x.usedChunks, x.model.limits.Chunks)
 }
 
 // A worker has the chunks of all prompts at most; a feed has records, and perhaps a sync and the records since a gap.

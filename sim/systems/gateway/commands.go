@@ -132,7 +132,8 @@ func (h *host) loseWriter(nth uint32, out *effects.Effects) {
 func (h *host) forgetPeer(e *effects.Received) {
 	limits := protocol.DefaultLimits()
 	var m protocol.PushRegistration
-	if h.now >= max(h.forgetUntil, h.refuseUntil) || protocol.PushKindOf(e.Body) != protocol.PushKindRegistration || m.Decode(e.Body, &limits) != nil {
+	if h.now >= max(h.forgetUntil, h.refuseUntil) || protocol.PushKindOf(e.Body) != protocol.PushKindRegistration || m.Decode(e.Body,
+		&limits) != nil {
 		return
 	}
 	m.Ext.To = protocol.UUID{1}

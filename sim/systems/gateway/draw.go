@@ -233,7 +233,8 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 		request(1000+uint64(i), number, begin, true)
 		request(1100+uint64(i), number, begin, false)
 		if i >= 2 && d.NumberBelow("lose", uint64(i), 2) == 0 { // Even without faults.
-			p.Items = append(p.Items, plan.Item{At: begin - d.Duration("lose", uint64(i), 0, time.Second), Do: "lose", Node: hostNode, Number: i})
+			p.Items = append(p.Items, plan.Item{At: begin - d.Duration("lose", uint64(i), 0, time.Second), Do: "lose", Node: hostNode,
+				Number: i})
 		}
 	}
 	slices.SortStableFunc(p.Items, func(a, b plan.Item) int { return cmp.Compare(a.At, b.At) })
@@ -255,8 +256,10 @@ func drawTroubles(d custom.Draws, p *plan.Plan) {
 			former := max(0, x.At-d.Duration("former", uint64(i), time.Millisecond, 800*time.Millisecond))
 			p.Items = append(p.Items, plan.Item{At: former, Do: "receive", Node: hostNode, Number: number - firstRenewed + firstFormer},
 				plan.Item{At: x.At + after, Do: "unlink", Node: hostNode, Number: unlinkAll},
-				plan.Item{At: x.At + after + d.Duration("renewed", 3*uint64(i)+1, 0, 300*time.Millisecond), Do: "receive", Node: hostNode, Number: number},
-				plan.Item{At: x.At + after + d.Duration("renewed", 3*uint64(i)+2, 0, time.Second), Do: "compute", Node: x.Node, Number: number})
+				plan.Item{At: x.At + after + d.Duration("renewed", 3*uint64(i)+1, 0, 300*time.Millisecond), Do: "receive",
+					Node: hostNode, Number: number},
+				plan.Item{At: x.At + after + d.Duration("renewed", 3*uint64(i)+2, 0, time.Second), Do: "compute", Node: x.Node,
+					Number: number})
 		}
 	}
 	if d.NumberBelow("unlink", 0, 2) == 0 {

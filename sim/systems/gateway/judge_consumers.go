@@ -43,7 +43,8 @@ func (h *host) verifyHeartbeat(f *frame, o *machine.Effects, out *effects.Effect
 		e, is := ev.(*effects.Received)
 		return is && e.Channel == effects.ChannelInit
 	}) {
-		observe(out, factHeartbeat, effects.Invalid, fmt.Sprintf("a heartbeat of %s is not passed to the rank, and no hello is in flight", f.from))
+		observe(out, factHeartbeat, effects.Invalid,
+			fmt.Sprintf("a heartbeat of %s is not passed to the rank, and no hello is in flight", f.from))
 		return
 	}
 	observe(out, factHeartbeat, effects.OK, "")
@@ -264,8 +265,9 @@ func (h *host) verifyBusy(number int, out *effects.Effects) {
 		}
 	}
 	if ready < l.limits.engines {
-		observe(out, factEngine, effects.Invalid, fmt.Sprintf("a consumer is given up for want of room with %d others, and EnginesMax is %d",
-			ready, l.limits.engines))
+		observe(out, factEngine, effects.Invalid,
+			fmt.Sprintf("a consumer is given up for want of room with %d others, and EnginesMax is %d",
+				ready, l.limits.engines))
 		return
 	}
 	observe(out, factEngine, effects.OK, "")
@@ -283,8 +285,9 @@ func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
 		if hello.Decode(e.Body, &limits) == nil && hello.HasExt && len(hello.Ext.Blobs) == 1 {
 			l.hellos[e.Request] = helloPart{e.Conn, false}
 			if len(l.hellos) > 1 {
-				observe(out, factPassed, effects.Invalid, fmt.Sprintf("a hello of %s is sent to the rank while another one is in flight, and "+
-					"may replace it", hello.LocalID))
+				observe(out, factPassed, effects.Invalid,
+					fmt.Sprintf("a hello of %s is sent to the rank while another one is in flight, and "+
+						"may replace it", hello.LocalID))
 			}
 			h.verifyWindow(&hello.Ext, out)
 			if r, ok := h.g.FindRoute(keyOf(hello.Ext.Blobs[0])); ok {
@@ -323,7 +326,8 @@ func (h *host) verifyPassed(e *effects.Received, out *effects.Effects) {
 	x.passed, x.greeting = true, l.greetings[x.sender]
 	observe(out, factPassed, effects.OK, "")
 	if x.passes++; x.passes > 1+h.shape.triesMax {
-		observe(out, factTries, effects.Invalid, fmt.Sprintf("the gateway passes registration %s %d times, and TriesMax is %d", key, x.passes,
+		observe(out, factTries, effects.Invalid, fmt.Sprintf("the gateway passes registration %s %d times, and TriesMax is %d", key,
+			x.passes,
 			h.shape.triesMax))
 		return
 	}
@@ -403,8 +407,9 @@ func (h *host) verifyHelloReply(x helloPart, body []byte, o *machine.Effects, ou
 			return is && hello.Decode(e.Body, &limits) == nil && len(hello.Ext.Blobs) == 1 && keyOf(hello.Ext.Blobs[0]) == key
 		})
 		if n := l.repeats[key]; again != (n <= h.shape.triesMax) {
-			observe(out, factTries, effects.Invalid, fmt.Sprintf("the rank has forgotten %d hellos of %s in a row, TriesMax is %d, and another "+
-				"one follows: %t", n, l.greeted[x.conn], h.shape.triesMax, again))
+			observe(out, factTries, effects.Invalid,
+				fmt.Sprintf("the rank has forgotten %d hellos of %s in a row, TriesMax is %d, and another "+
+					"one follows: %t", n, l.greeted[x.conn], h.shape.triesMax, again))
 			return
 		}
 		observe(out, factTries, effects.OK, "")

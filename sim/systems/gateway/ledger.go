@@ -122,9 +122,11 @@ type takenRegistration struct {
 func newLedger(s shape, l limits) ledger {
 	return ledger{shape: s, limits: l, queries: map[uint64]subject{}, loads: map[uint64]subject{},
 		agentsOf: map[machine.Agent]subject{}, senders: map[effects.Incarnation]string{}, hellos: map[effects.Request]helloPart{},
-		greeted: map[effects.Conn]string{}, recordOf: map[effects.Conn]uint64{}, untold: map[uint64]bool{}, sent: map[uint64]bool{}, described: map[machine.PlainRank]string{}, stated: map[effects.Incarnation]target{},
-		told: map[machine.Agent][]target{}, expulsions: map[uint64]expulsion{}, keys: map[effects.Incarnation]uint64{}, greetings: map[string]int{},
-		keeps: map[effects.Request]int{}, hellosOf: map[uint64]int{}, repeats: map[uint64]int{}}
+		greeted: map[effects.Conn]string{}, recordOf: map[effects.Conn]uint64{}, untold: map[uint64]bool{}, sent: map[uint64]bool{},
+		described: map[machine.PlainRank]string{}, stated: map[effects.Incarnation]target{},
+		told: map[machine.Agent][]target{}, expulsions: map[uint64]expulsion{}, keys: map[effects.Incarnation]uint64{},
+		greetings: map[string]int{},
+		keeps:     map[effects.Request]int{}, hellosOf: map[uint64]int{}, repeats: map[uint64]int{}}
 }
 
 // placeOf returns the name of a producer's side channel.

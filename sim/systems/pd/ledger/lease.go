@@ -47,7 +47,8 @@ func (or *leaseTimeOracle) verifyTransferLease(n *world.Node, t *world.Transfer)
 	if !or.w.Conditions.Leased || !t.Remote.IsAlive() || g == nil || !pd.IsNameOf(n, g.Peer) {
 		return
 	}
-	if or.countJudged(checkWriteLease); g.IsRequestedByOwner() { // The lease follows the owner's clock, and no reply of the owner carried it.
+	// The lease follows the owner's clock, and no reply of the owner carried it.
+	if or.countJudged(checkWriteLease); g.IsRequestedByOwner() {
 		if late := n.InstantOf(t.NotAfter) - t.Remote.Node.InstantOf(g.ExpiresAt); late > 0 {
 			or.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of their grant by the "+
 				"clock "+
@@ -80,8 +81,9 @@ func (or *leaseTimeOracle) verifySubmission(n *world.Node, t *world.Transfer) {
 	}
 	late := owner.ReadingAt(n.InstantOf(or.w.ReadClock(n).Add(pd.InfoOf(n).Cfg.LeaseGuard)))
 	if late > g.ExpiresAt {
-		or.fail(checkSubmit, "node %d submits a page of transfer %d so late that with a pause of its guard it would be %d ns after the end of the "+
-			"lease by the clock of node %d", n.AsSubject(), oracle.Transfer(t.ID), late.Sub(g.ExpiresAt), owner.AsSubject())
+		or.fail(checkSubmit,
+			"node %d submits a page of transfer %d so late that with a pause of its guard it would be %d ns after the end of the "+
+				"lease by the clock of node %d", n.AsSubject(), oracle.Transfer(t.ID), late.Sub(g.ExpiresAt), owner.AsSubject())
 	}
 }
 
