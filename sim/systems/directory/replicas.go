@@ -118,7 +118,7 @@ func sharingProcesses(workers []workerNode, minEntries int, moves bool, adjust f
 			Name: name, Channels: connChannels[:],
 			New: func(b custom.Boot) (effects.Machine, error) {
 				c := directoryConfig(b, name)
-				c.Directory.Yield, c.Directory.Fade = 600*effects.Millisecond, core.Default().Fade
+				c.Directory.Yield, c.Directory.Fade = yieldOf(b.Plan), core.Default().Fade
 				c.Directory.Silence = silenceOf(b.Plan)
 				if hasReliableLog(b.Plan) {
 					c.Directory.Yield = longerThanRun
@@ -136,6 +136,13 @@ func sharingProcesses(workers []workerNode, minEntries int, moves bool, adjust f
 		}, Moves: moves})
 	}
 	return all
+}
+
+// yieldOf returns the time without facts after which another directory's reports of a worker are accepted. It is longer
+// than the longest time between two heartbeats and the time until both are read, so that a worker that two directories
+// hear is not adopted by turns without a fault.
+func yieldOf(p *plan.Plan) effects.Duration {
+	return max(600*effects.Millisecond, 300*effects.Millisecond+2*logLimitsOf(p).PollInterval)
 }
 
 // replicaConfig returns the configuration by which a directory uses the log. The limits may make the directory miss
@@ -160,6 +167,10 @@ func logLimitsOf(p *plan.Plan) replica.Config {
 	}
 	x := serve.Config{Log: c}
 	applySettings(p, logSettings, &x)
+	// A directory must be able to read the log before the others let it drop the entries. The workers tell less than
+	// 24 bytes in a millisecond, and a read of all entries takes about ten replies.
+	delay := x.Log.PollInterval + 20*effects.Duration(p.Delays.Message)
+	x.Log.LogBytes = max(x.Log.LogBytes, int(24*delay/effects.Millisecond))
 	if tellsMuch(p) { // Otherwise entries would be lost before they can be appended or read, as long as the run lasts.
 		x.Log.BufferBytes = min(muchFactor*x.Log.BufferBytes, replica.Default().BufferBytes)
 		x.Log.LogBytes = min(muchFactor*x.Log.LogBytes, c.LogBytes)
