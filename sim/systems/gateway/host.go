@@ -128,6 +128,10 @@ func (h *host) Deadline() (at effects.Time, any bool) {
 	return at, any
 }
 
+// roundsMax is the maximum number of events that the rank and the gateway give each other within one step of the host. A
+// step takes some dozens.
+const roundsMax = 10_000
+
 // Step consumes one event.
 func (h *host) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	h.now = now
@@ -139,7 +143,13 @@ func (h *host) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		h.handleFrame(e, out)
 	default: // A tick, or an event of a connection.
 	}
-	for {
+	for rounds := 0; ; rounds++ {
+		if rounds > roundsMax {
+			observe(out, factOutcome, effects.Invalid, fmt.Sprintf("the rank and the gateway keep each other busy: %d events, and no time "+
+				"passes", rounds))
+			h.events, h.completions = nil, nil
+			return
+		}
 		if h.runTask(out) || h.stepRank(out) {
 			continue
 		}
