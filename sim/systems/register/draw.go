@@ -33,8 +33,15 @@ func drawWorld(d *expand.Draft) {
 	}
 }
 
-// drawGrants draws the number of grants of a rank, which every request needs one of for each rank of the producer. A
-// condensed plan gets it back.
+// restoreRoom gives a condensed plan what a request needs: a grant and a row for each rank of the producer, and the time
+// in which its pages are moved, of which one has many.
+func restoreRoom(p *plan.Plan) {
+	drawGrants(p)
+	p.Bounds.Peers = max(p.Bounds.Peers, uint32(p.Topology.Both))
+	p.Timeouts.Put = max(p.Timeouts.Put, 60*p.Delays.Device)
+}
+
+// drawGrants draws the number of grants of a rank. Every request needs one for each rank of the producer.
 func drawGrants(p *plan.Plan) {
 	p.Bounds.Grants = uint32(draw.Hash(p.Seed, draw.Plan, 16, 8).Between(8, 40))
 }

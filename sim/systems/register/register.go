@@ -23,7 +23,7 @@ import (
 var Flow = pd.Flow{
 	Flag:      flowWord,
 	Exclusive: &pd.ExclusivePart{FindLender: findLender, Geometry: strangerGeometry, StrangerRequest: strangerRegistration},
-	Profiles:  []expand.Profile{{Name: "register", AfterWorld: drawWorld, AfterJobs: drawJobs, AfterCondense: drawGrants}},
+	Profiles:  []expand.Profile{{Name: "register", AfterWorld: drawWorld, AfterJobs: drawJobs, AfterCondense: restoreRoom}},
 	Scopes:    smallScopes,
 	ConfigureRanks: func(p *plan.Plan, c *rank.Config) {
 		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 15, 100+n) }
