@@ -339,7 +339,7 @@ var wholeOracle = oracle.New("layers of one origin", "no chunk has layers of two
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Finished || !w.Jobs[c.Job].Flags[layerwiseFlag] {
+		if c == nil || c.Finished || c.Job >= len(w.Jobs) || !w.Jobs[c.Job].Flags[layerwiseFlag] { // A drain has no job.
 			return
 		}
 		if c.Kind == wantFinish {
