@@ -4,16 +4,21 @@ package table
 // Every way on which a row ends must give the place back. A place that one of the ways forgets is missing for ever, and
 // shows nowhere but in this comparison. Use a Recount for inspection only.
 type Recount struct {
-	report   func(name string, counted, actual int, rest Rest)
+	// Counts has an entry for each share that was reported.
+	Counts   []ShareCount
 	perClass []int // by class: the places that were added since the last report
 	total    int
 }
 
-// NewRecount returns a Recount that calls report for each share: with what the share counts, with what the table really
-// contains, and with the rows that the table may hold at rest.
-func NewRecount(report func(name string, counted, actual int, rest Rest)) *Recount {
-	return &Recount{report: report}
+// A ShareCount is what a share counts, what the table really contains, and which rows the table may hold at rest.
+type ShareCount struct {
+	Name            string
+	Counted, Actual int
+	Rest            Rest
 }
+
+// Reset drops all counts.
+func (r *Recount) Reset() { r.Counts = r.Counts[:0] }
 
 // Add counts n places of a class.
 func (r *Recount) Add(class, n int) {
@@ -45,7 +50,7 @@ func (r *Recount) Report(name string, classes int, countOf func(class int) int, 
 	}
 	clear(r.perClass)
 	r.total = 0
-	r.report(name, counted, actual, rest)
+	r.Counts = append(r.Counts, ShareCount{name, counted, actual, rest})
 }
 
 // RecountRows adds the places of all rows of a table, and reports them beside s. placesOf returns the class of a row,

@@ -11,15 +11,18 @@ func TestRecount(t *testing.T) {
 		*x = class
 		s.Acquire(class)
 	}
-	var counted, actual int
-	r := NewRecount(func(_ string, c, a int, _ Rest) { counted, actual = c, a })
-	recount := func() { RecountRows(r, "rows", &s, &rows, Empty, func(x *int) (int, int) { return *x, 1 }) }
-	if recount(); counted != 3 || actual != 3 {
+	var r Recount
+	recount := func() (counted, actual int) {
+		r.Reset()
+		RecountRows(&r, "rows", &s, &rows, Empty, func(x *int) (int, int) { return *x, 1 })
+		return r.Counts[0].Counted, r.Counts[0].Actual
+	}
+	if counted, actual := recount(); counted != 3 || actual != 3 {
 		t.Fatalf("%d places are counted, and %d are there; want 3", counted, actual)
 	}
 	s.Release(2)
 	s.Acquire(1) // The sum is right, and each class is wrong.
-	if recount(); counted != 2 || actual != 1 {
+	if counted, actual := recount(); counted != 2 || actual != 1 {
 		t.Fatalf("%d places of class 1 are counted, and %d are there; want 2 and 1", counted, actual)
 	}
 }

@@ -30,9 +30,7 @@ var (
 // tableShareOracle judges the shares of peers in a machine's tables.
 type tableShareOracle struct {
 	oracleBase
-	recount   *table.Recount `snap:"scratch"`
-	recounted *world.Node    `snap:"scratch"` // the node whose shares recount counts
-	quiet     bool           `snap:"scratch"` // nothing is in flight
+	recount table.Recount `snap:"scratch"`
 }
 
 func (*tableShareOracle) subscribe(l *oracle.Subscriptions[tableShareOracle]) {
@@ -46,24 +44,19 @@ func (*tableShareOracle) subscribe(l *oracle.Subscriptions[tableShareOracle]) {
 // verifyCounts checks that the machine's counts of the peers' rows match the tables, and are zero when all should be
 // quiet.
 func (or *tableShareOracle) verifyCounts(n *world.Node, quiet bool) {
-	if or.recount == nil {
-		or.recount = table.NewRecount(or.verifyCount)
-	}
 	or.countJudged(checkSharesCounted)
-	or.recounted, or.quiet = n, quiet
-	pd.RecountShares(n, or.recount)
-}
-
-// verifyCount checks a count that verifyCounts asked for.
-func (or *tableShareOracle) verifyCount(name string, counted, actual int, rest table.Rest) {
-	n := or.recounted
-	switch {
-	case or.w.Failure != nil: // What follows a difference may be wrong as well.
-	case or.quiet && rest == table.Empty && actual != 0:
-		or.fail(checkSharesCounted, "node %d has %d %s left when nothing is in flight", n.AsSubject(), actual, name)
-	case counted != actual:
-		or.fail(checkSharesCounted, "node %d counts %d %s in the shares of peers, and there are %d",
-			n.AsSubject(), counted, name, actual)
+	or.recount.Reset()
+	pd.RecountShares(n, &or.recount)
+	for _, c := range or.recount.Counts {
+		switch {
+		case quiet && c.Rest == table.Empty && c.Actual != 0:
+			or.fail(checkSharesCounted, "node %d has %d %s left when nothing is in flight", n.AsSubject(), c.Actual, c.Name)
+			return
+		case c.Counted != c.Actual:
+			or.fail(checkSharesCounted, "node %d counts %d %s in the shares of peers, and there are %d",
+				n.AsSubject(), c.Counted, c.Name, c.Actual)
+			return // What follows a difference may be wrong as well.
+		}
 	}
 }
 
