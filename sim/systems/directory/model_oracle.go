@@ -354,8 +354,9 @@ func (x *judgedDirectory) judgeLeftOut(c *oracle.Call, e *effects.Received) {
 		return
 	}
 	c.CountJudged(checkChunks)
+	node := (e.Origin - 1) % (1 << 16) // A process that has moved to its other host has a larger origin.
 	c.FailCheck(checkChunks, "%s leaves out chunks of n%d although it has only %d of %d", c.NodeName(),
-		(e.Origin-1)%(1<<16), x.usedChunks, x.model.limits.Chunks)
+		node, x.usedChunks, x.model.limits.Chunks)
 }
 
 // A worker has the chunks of all prompts at most; a feed has records, and perhaps a sync and the records since a gap.
