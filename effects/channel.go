@@ -57,26 +57,49 @@ const (
 	Several
 )
 
+const engineRoles = RolePrefill | RoleDecode
+
 //kvferry:table
 var channels = [...]struct {
 	name    string
 	order   Order
 	framing Framing
+	// The roles of which a client and a server of the channel need at least one.
+	clients, servers Roles
 }{
-	ChannelInit:   {"init", Lockstep, Envelope},
-	ChannelAlloc:  {"alloc", Matched, Envelope},
-	ChannelProxy:  {"proxy", OneWay, Envelope},
-	ChannelDone:   {"done", OneWay, Envelope},
-	ChannelLookup: {"lookup", Matched, BareID},
-	ChannelMeta:   {"meta", Lockstep, Parts},
-	ChannelQuery:  {"query", Lockstep, Envelope},
+	ChannelInit:   {"init", Lockstep, Envelope, engineRoles, engineRoles},
+	ChannelAlloc:  {"alloc", Matched, Envelope, RolePrefill, RoleDecode},
+	ChannelProxy:  {"proxy", OneWay, Envelope, engineRoles, RoleProxy},
+	ChannelDone:   {"done", OneWay, Envelope, RoleDecode, RolePrefill},
+	ChannelLookup: {"lookup", Matched, BareID, engineRoles, engineRoles},
+	ChannelMeta:   {"meta", Lockstep, Parts, engineRoles, engineRoles},
+	ChannelQuery:  {"query", Lockstep, Envelope, RolePrefill, RoleDecode},
 
-	ChannelDirectory: {"directory", Matched, Envelope}, // LMCache's workers send one request at a time.
-	ChannelFeed:      {"feed", OneWay, Several},
-	ChannelHeartbeat: {"heartbeat", Lockstep, Envelope},
-	ChannelPeerDone:  {"peerdone", Lockstep, Envelope},
-	ChannelLog:       {"log", Lockstep, Envelope},
-	ChannelRegister:  {"register", Matched, Envelope},
+	// LMCache's workers send one request at a time.
+	ChannelDirectory: {"directory", Matched, Envelope, engineRoles, RoleDirectory},
+	ChannelFeed:      {"feed", OneWay, Several, engineRoles, RoleDirectory},
+	ChannelHeartbeat: {"heartbeat", Lockstep, Envelope, engineRoles, RoleDirectory},
+	ChannelPeerDone:  {"peerdone", Lockstep, Envelope, engineRoles, engineRoles},
+	ChannelLog:       {"log", Lockstep, Envelope, RoleDirectory, RoleDirectory},
+	ChannelRegister:  {"register", Matched, Envelope, RoleDecode, RolePrefill},
+}
+
+// ClientRoles returns the roles of which a client of the channel needs at least one; all roles for the channels of
+// machines outside this project.
+func (c Channel) ClientRoles() Roles {
+	if int(c) < len(channels) {
+		return channels[c].clients
+	}
+	return AllRoles
+}
+
+// ServerRoles returns the roles of which a server of the channel needs at least one; all roles for the channels of
+// machines outside this project.
+func (c Channel) ServerRoles() Roles {
+	if int(c) < len(channels) {
+		return channels[c].servers
+	}
+	return AllRoles
 }
 
 // Order returns the exchange pattern of the channel, or Unordered if there is no such channel.

@@ -161,10 +161,14 @@ var rooms = []room{
 	{name: "runtime/control/zmq/zmtp", own: none, foreign: none},
 	{name: "runtime/control/zmq", foreign: none,
 		own: []string{"effects", "runtime/control", "runtime/control/internal/...", "runtime/control/zmq/zmtp",
-			"runtime/internal/..."}},
+			"runtime/internal/...", "runtime/secure"}},
 	// The same protocol with libzmq. It is the only package of this module, except tests, that calls libzmq.
 	{name: "runtime/control/libzmq", foreign: []string{"github.com/pebbe/zmq4"},
 		own: []string{"effects", "runtime/control", "runtime/control/internal/...", "runtime/internal/..."}},
+	// Mutual TLS: identities and roles of peers, for connections of any protocol.
+	{name: "runtime/secure", own: []string{"effects"}, foreign: []string{"go.yaml.in/yaml/v4"}},
+	// Certificates for tests, the demo and `kvferry certs`.
+	{name: "runtime/secure/authority", own: []string{"effects"}, foreign: none},
 	// The common part of both transports.
 	{name: "runtime/control/internal/...", own: []string{"effects", "runtime/control", "runtime/internal/..."},
 		foreign: none},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // Config holds the bounds and times of a transport. Zero fields mean their defaults.
@@ -55,6 +56,9 @@ type Config struct {
 	// 2s and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
+	// Guard authenticates the peers of all connections; nil: connections are plain, and every process is believed. The
+	// transport does not close the guard.
+	Guard *secure.Guard
 	// Poll limits the time for which the transport polls for the next message after a message has left, before
 	// sleeping (package netpoll). Default: that of control.Env if a node opens the transport; otherwise no polling.
 	Poll time.Duration

@@ -2,12 +2,14 @@ package zmq
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/internal/netpoll"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // dialPeer carries out an Open: the call resolves the peer's name and connects. Everything later is the keeper's task.
@@ -39,7 +41,7 @@ func (t *transport) reachPeer(e *effects.Open) (conn net.Conn, at netip.AddrPort
 	addrs, err := t.names.Resolve(ctx, e.Addr.Host, t.config.IPv6)
 	for _, a := range addrs {
 		at = netip.AddrPortFrom(a, e.Addr.Port)
-		if conn, err = t.connectAddr(ctx, at); err == nil {
+		if conn, err = t.connectPeer(ctx, at, e.Channel); err == nil {
 			return conn, at, effects.OK
 		}
 	}
@@ -57,4 +59,19 @@ func (t *transport) connectAddr(ctx context.Context, at netip.AddrPort) (net.Con
 		return nil, err
 	}
 	return netpoll.Take(conn, t.config.Poll), nil
+}
+
+// connectPeer connects to an address and authenticates the server there. In mode permissive a server without TLS is
+// connected to again, because the first connection is spoilt by our handshake.
+func (t *transport) connectPeer(ctx context.Context, at netip.AddrPort, channel effects.Channel) (net.Conn, error) {
+	plain, err := t.connectAddr(ctx, at)
+	if err != nil || t.config.Guard.Mode() == secure.Off {
+		return plain, err
+	}
+	conn, _, err := t.config.Guard.Connect(ctx, plain, secure.FaceControl, channel.ServerRoles())
+	if errors.Is(err, secure.ErrNoTLS) && t.config.Guard.Mode() == secure.Permissive {
+		t.config.Guard.CountPlain()
+		return t.connectAddr(ctx, at)
+	}
+	return conn, err
 }

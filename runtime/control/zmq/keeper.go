@@ -59,7 +59,7 @@ func (c *client) pauseReconnect(pause time.Duration) {
 func (c *client) reconnect() net.Conn {
 	ctx, cancel := context.WithTimeout(c.ctx, c.config.ConnectTimeout)
 	defer cancel()
-	conn, err := c.connectAddr(ctx, c.at)
+	conn, err := c.connectPeer(ctx, c.at, c.Channel)
 	if err != nil && c.ctx.Err() == nil {
 		zeromq.LogUnreachable(c.limitedLog, c.Channel, c.addr, []netip.Addr{c.at.Addr()}, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/netpoll"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // server reads the messages of a served channel.
@@ -45,14 +46,23 @@ type inboundConn struct {
 	doorConn     *door.Conn
 	conn         effects.Conn
 	origin       effects.Origin
+	peer         secure.Peer
 	posted       bool          // whether a message of this connection was posted
 	requestSlots chan struct{} // holds one token for each unanswered request
 }
 
 // serveInbound reads an admitted connection until the end.
 func (s *server) serveInbound(g *door.Conn) error {
-	t := &inboundConn{server: s, wireConn: newWireConn(g.Conn, &s.config, s.writers), doorConn: g, conn: s.nextConn(),
-		origin:       zeromq.OriginOf(g.Address),
+	conn, peer, err := s.config.Guard.Accept(g.Conn, secure.FaceControl) // The door's timeout bounds it.
+	if errors.Is(err, secure.ErrPlain) {
+		zmtp.Refuse(g.Conn, "kvferry: TLS required")
+	}
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	t := &inboundConn{server: s, wireConn: newWireConn(conn, &s.config, s.writers), doorConn: g, conn: s.nextConn(),
+		origin: zeromq.OriginOf(g.Address), peer: peer,
 		requestSlots: make(chan struct{}, s.channel.UnansweredMax())}
 	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
 		s.callers.Store(t.conn, at.Addr().Unmap())
@@ -64,8 +74,8 @@ func (s *server) serveInbound(g *door.Conn) error {
 		defer s.requestConns.Delete(t)
 	}
 	defer t.reportLost()
-	err := t.handshake(serverKinds[s.servesRequests]) // The door's timeout is the deadline of the handshake.
-	if err == nil {
+	// The door's timeout is the deadline of this handshake, too.
+	if err = t.handshake(serverKinds[s.servesRequests]); err == nil {
 		g.MarkKnown()
 		err = t.readMessages()
 	}
@@ -75,6 +85,7 @@ func (s *server) serveInbound(g *door.Conn) error {
 // postReceived posts a message with what identifies this connection.
 func (t *inboundConn) postReceived(ev *effects.Received) {
 	ev.Conn, ev.Origin, ev.Channel = t.conn, t.origin, t.channel
+	ev.Principal, ev.Roles = t.peer.Principal, t.peer.Roles
 	t.posted = true
 	t.sink.Post(ev)
 }

@@ -2,6 +2,8 @@ package zmtp
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 )
 
@@ -13,10 +15,24 @@ const (
 	commandReady = "READY"
 	commandPing  = "PING"
 	commandPong  = "PONG"
+	commandError = "ERROR"
 )
 
 // contextMax is the longest context of a PING, which the PONG repeats.
 const contextMax = 16
+
+// ErrRefused is wrapped by the error for a peer that refused the handshake and stated a reason.
+var ErrRefused = errors.New("the peer refused the connection")
+
+// Refuse completes the greeting with a peer and tells it why the connection ends. The reason has at most 255 bytes.
+func Refuse(conn io.ReadWriter, reason string) {
+	if _, err := conn.Write(AppendGreeting(nil)); err != nil {
+		return
+	}
+	if _, err := ReadGreeting(conn); err == nil {
+		_, _ = conn.Write(appendCommand(nil, commandError, []byte{byte(len(reason))}, []byte(reason)))
+	}
+}
 
 // command holds the name of a command and the data after the name.
 type command struct {
@@ -82,6 +98,8 @@ func ReadReady(r io.Reader) (socketType string, err error) {
 	switch {
 	case err != nil:
 		return "", err
+	case c.name == commandError && len(c.data) > 0:
+		return "", fmt.Errorf("%w: %q", ErrRefused, c.data[1:])
 	case c.name != commandReady:
 		return "", protocolError("%q instead of READY", c.name)
 	}

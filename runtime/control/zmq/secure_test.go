@@ -1,0 +1,118 @@
+package zmq_test
+
+import (
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/controltest"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/secure"
+	"github.com/kvferry/kvferry/runtime/secure/authority"
+)
+
+// The transport keeps the contract over TLS as well.
+func TestContractOverTLS(t *testing.T) {
+	f := newFleet(t)
+	c := unhurried
+	c.Guard = f.guard("spiffe://fleet/all/1", secure.Strict)
+	controltest.Run(t, c.Opener(), "127.0.0.1")
+}
+
+// fleet issues certificates whose names state the role, and "all" for all roles.
+type fleet struct {
+	*testing.T
+	*authority.Authority
+}
+
+func newFleet(t *testing.T) fleet {
+	t.Helper()
+	a, err := authority.New(time.Hour, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fleet{t, a}
+}
+
+func (f fleet) guard(identity string, mode secure.Mode) *secure.Guard {
+	f.Helper()
+	dir := f.TempDir()
+	policy := string(authority.FleetPolicy("fleet")) + "  - name: spiffe://fleet/all/*\n    roles: [" + effects.RoleNames() + "]\n"
+	if err := f.WriteFolder(dir, identity, []byte(policy)); err != nil {
+		f.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	g, err := secure.Open(secure.Config{Mode: mode, Cert: in(authority.CertFile), Key: in(authority.KeyFile), CA: in(authority.CAFile),
+		Policy: in(authority.PolicyFile), Recheck: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(g.Close)
+	return g
+}
+
+// A message arrives with the identity and the roles that its sender proved; without TLS with neither.
+func TestMessagesNameTheirSender(t *testing.T) {
+	f := newFleet(t)
+	server := controltest.Start(t, zmq.Config{Guard: f.guard("spiffe://fleet/decode/1", secure.Permissive)}.Opener(),
+		control.Server{Channel: effects.ChannelAlloc, Addr: local})
+	at := server.Servers()[0].Addr
+	seen := map[string]*effects.Received{}
+	for name, guard := range map[string]*secure.Guard{
+		"prefill 1": f.guard("spiffe://fleet/prefill/1", secure.Strict),
+		"its twin":  f.guard("spiffe://fleet/prefill/1", secure.Permissive),
+		"decode 2":  f.guard("spiffe://fleet/decode/2", secure.Strict),
+		"plain":     nil,
+	} {
+		client := controltest.Start(t, zmq.Config{Guard: guard}.Opener())
+		corr := client.SendRequest(client.Dial(effects.ChannelAlloc, at), name)
+		got := server.AwaitReceived(name)
+		seen[name] = got
+		server.SendReply(got.Request, "yes")
+		client.WantReply(corr, "yes")
+	}
+	if seen["plain"].Principal != 0 {
+		t.Errorf("a plain client is %x", seen["plain"].Principal)
+	}
+	if p := seen["prefill 1"]; p.Roles != effects.RolePrefill || p.Principal == 0 || p.Principal != seen["its twin"].Principal {
+		t.Errorf("prefill 1 is %x with %v, and its twin %x", p.Principal, p.Roles, seen["its twin"].Principal)
+	}
+	if d := seen["decode 2"]; d.Roles != effects.RoleDecode || d.Principal == seen["prefill 1"].Principal {
+		t.Errorf("decode 2 is %x with %v", d.Principal, d.Roles)
+	}
+}
+
+// A client sends nothing to a server that lacks the role of the channel, or that proves nothing; both logs say why.
+func TestRefusedServersAndClients(t *testing.T) {
+	f := newFleet(t)
+	prefill := f.guard("spiffe://fleet/prefill/1", secure.Strict)
+	for name, c := range map[string]struct {
+		client, server         *secure.Guard
+		clientSays, serverSays string
+	}{
+		"a server with another role": {prefill, f.guard("spiffe://fleet/proxy/1", secure.Strict), "must be one of decode", ""},
+		"a server without TLS":       {prefill, nil, "security.mode is off", ""},
+		"a client without TLS":       {nil, f.guard("spiffe://fleet/decode/1", secure.Strict), "TLS required", "the connection is not encrypted"},
+		"a client without a role": {f.guard("spiffe://fleet/nobody/1", secure.Strict), f.guard("spiffe://fleet/decode/1", secure.Strict), "",
+			"no role"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var clientLog, serverLog logged
+			server := controltest.Start(t, zmq.Config{Guard: c.server, Log: serverLog.Logger()}.Opener(),
+				control.Server{Channel: effects.ChannelAlloc, Addr: local})
+			client := controltest.Start(t, zmq.Config{Guard: c.client, Log: clientLog.Logger(), ConnectTimeout: time.Minute}.Opener())
+			client.Open(&effects.Open{Corr: 1, Channel: effects.ChannelAlloc, Addr: server.Servers()[0].Addr})
+			for log, text := range map[*logged]string{&clientLog: c.clientSays, &serverLog: c.serverSays} {
+				if text != "" {
+					log.await(t, text)
+				}
+			}
+			if n := controltest.Count(server.Recorder, func(*effects.Received) bool { return true }); n > 0 {
+				t.Errorf("%d messages arrived", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,198 @@
+package secure
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Face is a protocol that connections carry. It is negotiated in the handshake, so that a connection that an attacker
+// redirects to another port is refused there.
+type Face string
+
+// The faces.
+const (
+	FaceControl Face = "control" // ZeroMQ's protocol
+	FaceData    Face = "data"    // the links of data planes
+)
+
+func (f Face) protocol() string { return "kvferry-" + string(f) }
+
+// tlsHandshake is the first byte of a TLS connection: the type of a record with a part of a handshake.
+const tlsHandshake = 0x16
+
+// ErrPlain is the error of Accept for a plain connection in mode Strict.
+var ErrPlain = errors.New("the connection is not encrypted, and security.mode is strict: set security.mode to permissive or strict at " +
+	"the peer")
+
+// A Conn is an authenticated connection.
+type Conn struct {
+	*tls.Conn
+	guard       *Guard
+	peer        Peer
+	certificate *x509.Certificate // of the peer
+}
+
+// Close closes the connection without TLS's alert about the end, because sending the alert could block. The alert would
+// prove to the peer that no byte is missing, but each message of our protocols states its length.
+func (c *Conn) Close() error {
+	c.guard.mu.Lock()
+	delete(c.guard.conns, c)
+	c.guard.mu.Unlock()
+	return c.NetConn().Close()
+}
+
+// SetReadBuffer sets the size of the kernel's buffer of received bytes.
+func (c *Conn) SetReadBuffer(n int) error { return setBuffer(c.NetConn(), n, true) }
+
+// SetWriteBuffer sets the size of the kernel's buffer of bytes to send.
+func (c *Conn) SetWriteBuffer(n int) error { return setBuffer(c.NetConn(), n, false) }
+
+func setBuffer(conn net.Conn, n int, reading bool) error {
+	b, ok := conn.(interface {
+		SetReadBuffer(bytes int) error
+		SetWriteBuffer(bytes int) error
+	})
+	switch {
+	case !ok:
+		return errors.ErrUnsupported
+	case reading:
+		return b.SetReadBuffer(n)
+	}
+	return b.SetWriteBuffer(n)
+}
+
+// Accept authenticates the client of a connection that a listener accepted, and returns the connection to use from now
+// on. The caller bounds the time, by a deadline of conn or by closing it. Accept closes nothing.
+func (g *Guard) Accept(conn net.Conn, f Face) (net.Conn, Peer, error) {
+	x := g.credentials()
+	if x == nil {
+		return conn, plainPeer, nil
+	}
+	first, err := peekByte(conn)
+	if err != nil {
+		return nil, Peer{}, err
+	}
+	if first != tlsHandshake {
+		if g.config.Mode == Strict {
+			g.stats.refused.Add(1)
+			return nil, Peer{}, ErrPlain
+		}
+		g.stats.plain.Add(1)
+		return conn, plainPeer, nil
+	}
+	c := &Conn{guard: g}
+	config := x.tlsConfig(f)
+	config.ClientAuth = tls.RequireAnyClientCert
+	config.VerifyConnection = func(s tls.ConnectionState) error { return c.admitPeer(x, s, f, x509.ExtKeyUsageClientAuth) }
+	c.Conn = tls.Server(conn, config)
+	return g.finish(c, c.Handshake())
+}
+
+// Connect authenticates the server to which conn was made, and returns the connection to use from now on. The server
+// must have one of the given roles. The error is ErrNoTLS if the server answered without TLS; the connection cannot be
+// used for anything else then, and Connect has closed it, as after any error.
+func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effects.Roles) (net.Conn, Peer, error) {
+	x := g.credentials()
+	if x == nil {
+		return conn, plainPeer, nil
+	}
+	c := &Conn{guard: g}
+	config := x.tlsConfig(f)
+	// The server's identity is compared with the policy instead of with the name that was dialled, because peers are
+	// dialled by addresses that other processes told.
+	config.InsecureSkipVerify = true
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		if err := c.admitPeer(x, s, f, x509.ExtKeyUsageServerAuth); err != nil {
+			return err
+		}
+		if !c.peer.Roles.Has(roles) {
+			return fmt.Errorf("the server is %q with the roles %v; it must be one of %v", c.peer.Name, c.peer.Roles, roles)
+		}
+		return nil
+	}
+	c.Conn = tls.Client(conn, config)
+	err := c.HandshakeContext(ctx)
+	secured, peer, err := g.finish(c, err)
+	if err != nil {
+		_ = conn.Close()
+		if answeredPlain(err) {
+			err = ErrNoTLS
+		}
+	}
+	return secured, peer, err
+}
+
+// ErrNoTLS is the error of Connect for a server that does not speak TLS.
+var ErrNoTLS = errors.New("the server answered without TLS: its security.mode is off, or it is no server of kvferry")
+
+// answeredPlain reports whether a client's handshake failed because the server does not speak TLS. A server of a
+// protocol of kvferry without TLS sends its own greeting, or closes the connection because of ours.
+func answeredPlain(err error) bool {
+	var header tls.RecordHeaderError
+	return errors.As(err, &header) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// CountPlain counts a connection that a client made without TLS, in mode Permissive.
+func (g *Guard) CountPlain() { g.stats.plain.Add(1) }
+
+// finish registers a connection whose handshake has ended.
+func (g *Guard) finish(c *Conn, err error) (net.Conn, Peer, error) {
+	if err != nil {
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			g.stats.refused.Add(1)
+		}
+		return nil, Peer{}, fmt.Errorf("TLS handshake: %w", err)
+	}
+	g.mu.Lock()
+	g.conns[c] = struct{}{}
+	g.mu.Unlock()
+	return c, c.peer, nil
+}
+
+// admitPeer verifies the peer of a handshake.
+func (c *Conn) admitPeer(x *credentials, s tls.ConnectionState, f Face, usage x509.ExtKeyUsage) (err error) {
+	if s.NegotiatedProtocol != f.protocol() {
+		return fmt.Errorf("the peer does not speak %s over TLS", f.protocol())
+	}
+	if c.peer, err = x.verify(s.PeerCertificates, usage, c.guard.config.Now()); err == nil {
+		c.certificate = s.PeerCertificates[0]
+	}
+	return err
+}
+
+// peekByte returns the first byte that the peer sends, and leaves it in the socket.
+func peekByte(conn net.Conn) (byte, error) {
+	of, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0, fmt.Errorf("%T is not a socket", conn)
+	}
+	raw, err := of.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var first [1]byte
+	n, peekErr := 0, error(nil)
+	if err := raw.Read(func(fd uintptr) bool {
+		for {
+			n, _, peekErr = syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+			if peekErr != syscall.EINTR {
+				return peekErr != syscall.EAGAIN
+			}
+		}
+	}); err != nil {
+		return 0, err
+	}
+	if peekErr == nil && n == 0 {
+		peekErr = io.EOF
+	}
+	return first[0], peekErr
+}

@@ -1,0 +1,117 @@
+package secure
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// credentials are what the files hold at a time. They do not change.
+type credentials struct {
+	pair   tls.Certificate
+	name   string // our own identity
+	pool   *x509.CertPool
+	policy *Policy
+	digest [sha256.Size]byte // of the content of all files
+}
+
+// loadCredentials reads all files. The error names the key of the configuration, the file and what is wrong.
+func loadCredentials(c *Config) (*credentials, error) {
+	cert, err := readFile("security.cert", c.Cert)
+	if err != nil {
+		return nil, err
+	}
+	key, err := readFile("security.key", c.Key)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := readFile("security.ca", c.CA)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := readFile("security.policy", c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	x := &credentials{pool: x509.NewCertPool(), digest: digestOf(cert, key, ca, policy)}
+	// The error of X509KeyPair never quotes the key.
+	if x.pair, err = tls.X509KeyPair(cert, key); err != nil {
+		return nil, fmt.Errorf("security.cert %s and security.key %s are no pair: %w", c.Cert, c.Key, err)
+	}
+	if x.name, err = IdentityOf(x.pair.Leaf); err != nil {
+		return nil, fmt.Errorf("security.cert %s: %w", c.Cert, err)
+	}
+	if now := c.Now(); now.After(x.pair.Leaf.NotAfter) {
+		return nil, fmt.Errorf("security.cert %s ended at %s: renew it", c.Cert, x.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if !x.pool.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("security.ca %s has no certificate in PEM form", c.CA)
+	}
+	if x.policy, err = ParsePolicy(policy); err != nil {
+		return nil, fmt.Errorf("security.policy %s: %w", c.Policy, err)
+	}
+	return x, nil
+}
+
+func readFile(key, path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", key, err)
+	case len(data) > maxFileBytes:
+		return nil, fmt.Errorf("%s: %s is larger than %d bytes", key, path, maxFileBytes)
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, fmt.Errorf("%s: %s is empty", key, path)
+	}
+	return data, nil
+}
+
+func digestOf(files ...[]byte) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	for _, f := range files {
+		d := sha256.Sum256(f)
+		_, _ = h.Write(d[:])
+	}
+	h.Sum(sum[:0])
+	return sum
+}
+
+// verify returns the peer whose certificates are given. Usage is the use of the peer's certificate.
+func (x *credentials) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (Peer, error) {
+	if len(chain) == 0 {
+		return Peer{}, errors.New("the peer showed no certificate")
+	}
+	intermediates := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		intermediates.AddCert(c)
+	}
+	if _, err := chain[0].Verify(x509.VerifyOptions{Roots: x.pool, Intermediates: intermediates, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+		return Peer{}, fmt.Errorf("the peer's certificate is not valid here: %w", err)
+	}
+	return x.authorize(chain[0])
+}
+
+// authorize returns the peer that a verified certificate names, with its roles.
+func (x *credentials) authorize(c *x509.Certificate) (Peer, error) {
+	name, err := IdentityOf(c)
+	if err != nil {
+		return Peer{}, err
+	}
+	p := Peer{Name: name, Principal: principalOf(name), Roles: x.policy.RolesOf(name)}
+	if p.Roles == 0 {
+		return Peer{}, fmt.Errorf("the policy gives %q no role; add an entry for it to security.policy if it belongs to this fleet", name)
+	}
+	return p, nil
+}

@@ -1,0 +1,197 @@
+package secure
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Guard authenticates connections. All methods may be called from any goroutine. A nil Guard takes and makes plain
+// connections, like a Guard with Mode Off.
+type Guard struct {
+	config  Config
+	current atomic.Pointer[credentials] // nil if the mode is Off
+	stats   counters
+
+	mu    sync.Mutex // guards conns; held for a moment only
+	conns map[*Conn]struct{}
+
+	reload  chan struct{} // asks the watcher to look at the files now
+	stop    context.CancelFunc
+	watcher sync.WaitGroup
+}
+
+// Stats counts events since the start, except for Open.
+type Stats struct {
+	Open    int // connections with TLS
+	Plain   uint64
+	Refused uint64 // handshakes that failed, or whose peer has no role
+	// Reloads counts new contents of the files, BadReloads contents that could not be used, and Ended the connections
+	// that were closed because their peer's certificate had ended or its role was withdrawn.
+	Reloads, BadReloads, Ended uint64
+}
+
+type counters struct{ plain, refused, reloads, badReloads, ended atomic.Uint64 }
+
+// Open reads the files and returns a Guard that watches them until Close. The error names the key of the
+// configuration, the file and the remedy.
+func Open(c Config) (*Guard, error) {
+	if c.Recheck == 0 {
+		c.Recheck = defaultRecheck
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if err := c.checkFiles(); err != nil {
+		return nil, err
+	}
+	g := &Guard{config: c, conns: map[*Conn]struct{}{}, reload: make(chan struct{}, 1), stop: func() {}}
+	if c.Mode == Off {
+		return g, nil
+	}
+	x, err := loadCredentials(&c)
+	if err != nil {
+		return nil, err
+	}
+	g.current.Store(x)
+	var ctx context.Context
+	ctx, g.stop = context.WithCancel(context.Background())
+	g.watcher.Go(func() { g.watchFiles(ctx) })
+	return g, nil
+}
+
+// Mode returns the mode; Off for a nil Guard.
+func (g *Guard) Mode() Mode {
+	if g == nil {
+		return Off
+	}
+	return g.config.Mode
+}
+
+// Name returns the identity of this process; empty if the mode is Off.
+func (g *Guard) Name() string {
+	if x := g.credentials(); x != nil {
+		return x.name
+	}
+	return ""
+}
+
+func (g *Guard) credentials() *credentials {
+	if g == nil {
+		return nil
+	}
+	return g.current.Load()
+}
+
+// Stats returns the counts.
+func (g *Guard) Stats() Stats {
+	if g == nil {
+		return Stats{}
+	}
+	g.mu.Lock()
+	open := len(g.conns)
+	g.mu.Unlock()
+	return Stats{Open: open, Plain: g.stats.plain.Load(), Refused: g.stats.refused.Load(), Reloads: g.stats.reloads.Load(),
+		BadReloads: g.stats.badReloads.Load(), Ended: g.stats.ended.Load()}
+}
+
+// Reload looks at the files soon, without waiting for the next regular look.
+func (g *Guard) Reload() {
+	if g == nil {
+		return
+	}
+	select {
+	case g.reload <- struct{}{}:
+	default: // A look is due already.
+	}
+}
+
+// Close stops watching the files. Connections stay open.
+func (g *Guard) Close() {
+	if g == nil {
+		return
+	}
+	g.stop()
+	g.watcher.Wait()
+}
+
+// watchFiles reads the files again when their content changes, and closes connections whose peer has lost its place.
+func (g *Guard) watchFiles(ctx context.Context) {
+	ticker := time.NewTicker(g.config.Recheck)
+	defer ticker.Stop()
+	lastError := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-g.reload:
+		}
+		lastError = g.reloadFiles(lastError)
+		g.endConns()
+	}
+}
+
+// reloadFiles replaces the credentials if the files have changed. If the files cannot be used, the former credentials
+// stay in force, and the error is logged once. The result is the text of the error.
+func (g *Guard) reloadFiles(lastError string) string {
+	former := g.current.Load()
+	x, err := loadCredentials(&g.config)
+	switch {
+	case err != nil && err.Error() != lastError:
+		g.stats.badReloads.Add(1)
+		g.config.Log.Error("the files of security cannot be used, and the former ones stay in force", "err", err,
+			"former_certificate_ends", former.pair.Leaf.NotAfter)
+	case err == nil && x.digest != former.digest:
+		g.current.Store(x)
+		g.stats.reloads.Add(1)
+		g.config.Log.Info("the files of security have changed and are in force", "identity", x.name, "certificate_ends", x.pair.Leaf.NotAfter)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// endConns closes the connections whose peer has no role any more, or whose peer's certificate ended long ago.
+func (g *Guard) endConns() {
+	x, now := g.current.Load(), g.config.Now()
+	g.mu.Lock()
+	ending := map[*Conn]error{}
+	for c := range g.conns {
+		peer, err := x.authorize(c.certificate)
+		switch {
+		case err != nil:
+		case peer.Roles != c.peer.Roles:
+			err = errors.New("the policy gives the peer other roles now; the peer connects again with these")
+		case now.After(c.certificate.NotAfter.Add(ExpiryGrace)):
+			err = errors.New("the certificate that the peer showed has ended; the peer connects again with its present certificate")
+		}
+		if err != nil {
+			ending[c] = err
+		}
+	}
+	g.mu.Unlock()
+	for c, err := range ending {
+		g.stats.ended.Add(1)
+		g.config.Log.Warn("a connection is closed", "peer", c.RemoteAddr(), "identity", c.peer.Name, "reason", err)
+		_ = c.Close()
+	}
+}
+
+// tlsConfig returns the settings that both ends share.
+func (x *credentials) tlsConfig(f Face) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{x.pair}, NextProtos: []string{f.protocol()},
+		// Each connection verifies the chain of its peer, so that an ended certificate is not resumed.
+		SessionTicketsDisabled:      true,
+		DynamicRecordSizingDisabled: true,
+	}
+}

@@ -1,0 +1,141 @@
+package secure
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Policy gives roles to identities. An identity that no entry names has no role.
+type Policy struct {
+	entries []policyEntry
+}
+
+type policyEntry struct {
+	pattern pattern
+	roles   effects.Roles
+}
+
+// A pattern is an identity of which each segment may be "*", which stands for exactly one segment. The segments of a URI
+// are separated by slashes, and those of a DNS name by dots.
+type pattern struct {
+	text     string
+	segments []string
+}
+
+// The limits of a policy file, which an administrator writes.
+const (
+	maxPolicyBytes   = 1 << 20
+	maxPolicyEntries = 4096
+)
+
+// ParsePolicy reads a policy. The error names the entry, the value and the remedy.
+func ParsePolicy(data []byte) (*Policy, error) {
+	if len(data) > maxPolicyBytes {
+		return nil, fmt.Errorf("the policy has %d bytes; at most %d are allowed: use patterns with *", len(data), maxPolicyBytes)
+	}
+	var file struct {
+		Identities []struct {
+			Name  string   `yaml:"name"`
+			Roles []string `yaml:"roles"`
+		} `yaml:"identities"`
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&file); errors.Is(err, io.EOF) {
+		return nil, errors.New("the policy is empty; list at least one identity below `identities`")
+	} else if err != nil {
+		return nil, fmt.Errorf("the policy is not the expected YAML (a list `identities` of `name` and `roles`): %w", err)
+	}
+	switch n := len(file.Identities); {
+	case n == 0:
+		return nil, errors.New("the policy has no identities, so every peer would be refused; list at least one below `identities`")
+	case n > maxPolicyEntries:
+		return nil, fmt.Errorf("the policy has %d identities; at most %d are allowed: use patterns with *", n, maxPolicyEntries)
+	}
+	p := &Policy{}
+	for i, x := range file.Identities {
+		parsed, err := parsePattern(x.Name)
+		if err != nil {
+			return nil, fmt.Errorf("identities[%d].name: %w", i, err)
+		}
+		roles := effects.Roles(0)
+		for _, name := range x.Roles {
+			role, ok := effects.RoleNamed(name)
+			if !ok {
+				return nil, fmt.Errorf("identities[%d].roles: %q is no role; the roles are %s", i, name, effects.RoleNames())
+			}
+			roles |= role
+		}
+		if roles == 0 {
+			return nil, fmt.Errorf("identities[%d].roles: %q has no role; give at least one of %s, or remove the entry", i, x.Name,
+				effects.RoleNames())
+		}
+		p.entries = append(p.entries, policyEntry{parsed, roles})
+	}
+	return p, nil
+}
+
+// RolesOf returns the roles of an identity: the roles of all entries that match.
+func (p *Policy) RolesOf(name string) (roles effects.Roles) {
+	segments := splitIdentity(name)
+	for i := range p.entries {
+		if p.entries[i].pattern.matches(segments) {
+			roles |= p.entries[i].roles
+		}
+	}
+	return roles
+}
+
+func parsePattern(text string) (pattern, error) {
+	p := pattern{text: text, segments: splitIdentity(text)}
+	for i, s := range p.segments {
+		switch {
+		case s == "" && (i != 1 || !strings.HasSuffix(p.segments[0], ":")): // A URI has an empty segment after its scheme.
+			return p, fmt.Errorf("%q has an empty segment; write a URI such as spiffe://fleet/decode/*, or a DNS name such as "+
+				"*.decode.example", text)
+		case strings.Contains(s, "*") && s != "*":
+			return p, fmt.Errorf("%q has * beside other characters; a * stands for a whole segment between slashes or dots", text)
+		}
+	}
+	if len(p.segments) == 1 && p.segments[0] == "*" {
+		return p, errors.New("* alone would match every identity of one segment; name the trust domain")
+	}
+	return p, nil
+}
+
+func (p *pattern) matches(segments []string) bool {
+	if len(segments) != len(p.segments) {
+		return false
+	}
+	for i, s := range p.segments {
+		if s != "*" && s != segments[i] || s == "*" && segments[i] == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// splitIdentity returns the segments of an identity: of a URI between slashes, of a DNS name between dots. DNS names
+// differ in their number of slashes from URIs, so that no pattern for one form matches an identity of the other.
+func splitIdentity(name string) []string {
+	if strings.Contains(name, "/") {
+		return strings.Split(name, "/")
+	}
+	return strings.Split(name, ".")
+}
+
+// principalOf returns the number that machines use for an identity. It is a part of a cryptographic hash, because an
+// authority may let the holder of a certificate choose a segment of the name.
+func principalOf(name string) effects.Principal {
+	sum := sha256.Sum256([]byte(name))
+	return max(effects.Principal(binary.BigEndian.Uint64(sum[:])), 1)
+}

@@ -1,0 +1,427 @@
+package secure_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/secure"
+	"github.com/kvferry/kvferry/runtime/secure/authority"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fleet issues the certificates of a test.
+type fleet struct {
+	*testing.T
+	*authority.Authority
+	clock  *clock
+	policy []byte
+}
+
+// clock is a time of day that a test sets.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	c := &clock{at: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	a, err := authority.New(time.Hour, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fleet{t, a, c, authority.FleetPolicy("fleet")}
+}
+
+// configOf writes the files of an identity and returns the configuration that names them.
+func (f *fleet) configOf(identity string, mode secure.Mode) secure.Config {
+	f.Helper()
+	dir := f.TempDir()
+	if err := f.WriteFolder(dir, identity, f.policy); err != nil {
+		f.Fatal(err)
+	}
+	return secure.Config{
+		Mode: mode, Cert: filepath.Join(dir, authority.CertFile), Key: filepath.Join(dir, authority.KeyFile),
+		CA: filepath.Join(dir, authority.CAFile), Policy: filepath.Join(dir, authority.PolicyFile),
+		Recheck: time.Hour, Now: f.clock.now, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+func (f *fleet) guard(identity string, mode secure.Mode) *secure.Guard {
+	f.Helper()
+	return f.open(f.configOf(identity, mode))
+}
+
+func (f *fleet) open(c secure.Config) *secure.Guard {
+	f.Helper()
+	g, err := secure.Open(c)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(g.Close)
+	return g
+}
+
+// end is one end of a connection after its handshake.
+type end struct {
+	conn net.Conn
+	peer secure.Peer
+	err  error
+}
+
+// connect lets a client and a server shake hands over a real connection. The server must have one of roles.
+func connect(t *testing.T, client, server *secure.Guard, face secure.Face, roles effects.Roles) (c, s end) {
+	t.Helper()
+	near, far := socketPair(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if s.conn, s.peer, s.err = server.Accept(far, secure.FaceControl); s.err != nil {
+			_ = far.Close()
+		}
+	}()
+	c.conn, c.peer, c.err = client.Connect(context.Background(), near, face, roles)
+	if c.err == nil && client.Mode() == secure.Off {
+		_, _ = c.conn.Write([]byte{0xFF}) // The server waits for a first byte.
+	}
+	<-done
+	return c, s
+}
+
+func socketPair(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	return near, far
+}
+
+// Both ends learn the identity and the roles of the other, and what one writes the other reads.
+func TestBothEndsAreKnown(t *testing.T) {
+	f := newFleet(t)
+	c, s := connect(t, f.guard("spiffe://fleet/prefill/3", secure.Strict), f.guard("spiffe://fleet/decode/7", secure.Strict),
+		secure.FaceControl, effects.RoleDecode)
+	if c.err != nil || s.err != nil {
+		t.Fatal(c.err, s.err)
+	}
+	if c.peer.Name != "spiffe://fleet/decode/7" || c.peer.Roles != effects.RoleDecode || c.peer.Principal == 0 {
+		t.Errorf("the client is connected to %+v", c.peer)
+	}
+	if s.peer.Name != "spiffe://fleet/prefill/3" || s.peer.Roles != effects.RolePrefill || s.peer.Principal == c.peer.Principal {
+		t.Errorf("the server is connected to %+v", s.peer)
+	}
+	go func() { _, _ = c.conn.Write([]byte("words")) }()
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(s.conn, got); err != nil || string(got) != "words" {
+		t.Errorf("%q, %v", got, err)
+	}
+	_, _ = c.conn.Close(), s.conn.Close()
+}
+
+// A peer is refused that has no certificate of the fleet, no role, the wrong role, or speaks another protocol. The error
+// at the end that refuses names the reason.
+func TestRefusedPeers(t *testing.T) {
+	f, other := newFleet(t), newFleet(t)
+	decode := f.guard("spiffe://fleet/decode/7", secure.Strict)
+	foreign := other.configOf("spiffe://fleet/prefill/3", secure.Strict)
+	foreign.CA = f.configOf("spiffe://fleet/prefill/3", secure.Strict).CA // It believes the fleet, and the fleet does not believe it.
+	for name, c := range map[string]struct {
+		client, server *secure.Guard
+		face           secure.Face
+		want           string
+		byClient       bool
+	}{
+		"another authority's client": {f.open(foreign), decode, secure.FaceControl,
+			"not valid here", false},
+		"another authority's server": {f.guard("spiffe://fleet/prefill/3", secure.Strict), other.guard("spiffe://fleet/decode/7", secure.Strict),
+			secure.FaceControl, "not valid here", true},
+		"a client without a role": {f.guard("spiffe://fleet/visitor/3", secure.Strict), decode, secure.FaceControl,
+			`gives "spiffe://fleet/visitor/3" no role`, false},
+		"a server of another role": {f.guard("spiffe://fleet/prefill/3", secure.Strict), f.guard("spiffe://fleet/proxy/1", secure.Strict),
+			secure.FaceControl, "must be one of decode", true},
+		"another protocol": {f.guard("spiffe://fleet/prefill/3", secure.Strict), decode, secure.FaceData, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := connect(t, c.client, c.server, c.face, effects.RoleDecode)
+			err := server.err
+			if c.byClient {
+				err = client.err
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error is %v; want %q", err, c.want)
+			}
+			if client.conn != nil && server.conn != nil {
+				t.Error("both ends have a connection")
+			}
+		})
+	}
+}
+
+// The modes of two ends, and how their connection comes out.
+func TestModes(t *testing.T) {
+	f := newFleet(t)
+	guards := map[secure.Mode][2]*secure.Guard{}
+	for _, m := range []secure.Mode{secure.Permissive, secure.Strict} {
+		guards[m] = [2]*secure.Guard{f.guard("spiffe://fleet/prefill/3", m), f.guard("spiffe://fleet/decode/7", m)}
+	}
+	guards[secure.Off] = [2]*secure.Guard{f.open(secure.Config{}), nil}
+	for _, c := range []struct {
+		client, server secure.Mode
+		secured        bool
+		serverError    error
+	}{
+		{secure.Off, secure.Off, false, nil},
+		{secure.Off, secure.Permissive, false, nil},
+		{secure.Off, secure.Strict, false, secure.ErrPlain},
+		{secure.Permissive, secure.Permissive, true, nil},
+		{secure.Permissive, secure.Strict, true, nil},
+		{secure.Strict, secure.Permissive, true, nil},
+		{secure.Strict, secure.Strict, true, nil},
+	} {
+		t.Run(c.client.String()+" to "+c.server.String(), func(t *testing.T) {
+			client, server := connect(t, guards[c.client][0], guards[c.server][1], secure.FaceControl, effects.RoleDecode)
+			if client.err != nil || !errors.Is(server.err, c.serverError) {
+				t.Fatalf("the errors are %v and %v", client.err, server.err)
+			}
+			if _, secured := client.conn.(*secure.Conn); secured != c.secured {
+				t.Errorf("the client's connection is a %T", client.conn)
+			}
+			if c.serverError == nil && !c.secured && (server.peer.Principal != 0 || server.peer.Roles != effects.AllRoles) {
+				t.Errorf("a plain client is %+v", server.peer)
+			}
+		})
+	}
+}
+
+// A client whose server answers without TLS learns that, whatever the server does.
+func TestServerWithoutTLS(t *testing.T) {
+	f := newFleet(t)
+	g := f.guard("spiffe://fleet/prefill/3", secure.Strict)
+	for name, answer := range map[string]func(net.Conn){
+		"greets": func(c net.Conn) { _, _ = c.Write([]byte{0xFF, 0, 0, 0, 0, 0, 0, 0, 1, 0x7F}) },
+		"closes": func(c net.Conn) {
+			_, _ = io.ReadFull(c, make([]byte, 10))
+			_ = c.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, far := socketPair(t)
+			done := make(chan struct{})
+			go func() { defer close(done); answer(far) }()
+			if _, _, err := g.Connect(context.Background(), near, secure.FaceControl, effects.RoleDecode); !errors.Is(err, secure.ErrNoTLS) {
+				t.Errorf("the error is %v", err)
+			}
+			<-done
+		})
+	}
+}
+
+// An older version of TLS is refused.
+func TestOldTLSIsRefused(t *testing.T) {
+	f := newFleet(t)
+	g := f.guard("spiffe://fleet/decode/7", secure.Strict)
+	near, far := socketPair(t)
+	go func() {
+		c := tls.Client(near, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+		_ = c.Handshake()
+	}()
+	if _, _, err := g.Accept(far, secure.FaceControl); err == nil {
+		t.Error("TLS 1.2 was accepted")
+	}
+}
+
+// New files are in force for the connections that follow, and open connections stay.
+func TestRenewal(t *testing.T) {
+	f := newFleet(t)
+	config := f.configOf("spiffe://fleet/decode/7", secure.Strict)
+	server, client := f.open(config), f.guard("spiffe://fleet/prefill/3", secure.Strict)
+	before, _ := connect(t, client, server, secure.FaceControl, effects.RoleDecode)
+	if err := f.WriteFolder(filepath.Dir(config.Cert), "spiffe://fleet/decode/8", f.policy); err != nil {
+		t.Fatal(err)
+	}
+	reload(t, server, func(s secure.Stats) bool { return s.Reloads == 1 })
+	after, _ := connect(t, client, server, secure.FaceControl, effects.RoleDecode)
+	if before.peer.Name != "spiffe://fleet/decode/7" || after.peer.Name != "spiffe://fleet/decode/8" || server.Name() != after.peer.Name {
+		t.Errorf("the server is %q before and %q after", before.peer.Name, after.peer.Name)
+	}
+	if s := server.Stats(); s.Open != 2 || s.Ended != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Files that cannot be used leave the former ones in force.
+func TestBadRenewal(t *testing.T) {
+	f := newFleet(t)
+	config := f.configOf("spiffe://fleet/decode/7", secure.Strict)
+	server, client := f.open(config), f.guard("spiffe://fleet/prefill/3", secure.Strict)
+	if err := os.WriteFile(config.Policy, []byte("identities: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload(t, server, func(s secure.Stats) bool { return s.BadReloads == 1 })
+	if c, s := connect(t, client, server, secure.FaceControl, effects.RoleDecode); c.err != nil || s.err != nil {
+		t.Error(c.err, s.err)
+	}
+}
+
+// A connection ends when the policy takes its peer's role away, and when its peer's certificate has ended long ago.
+// Connections of other peers stay.
+func TestConnectionsEnd(t *testing.T) {
+	for name, lose := range map[string]func(f *fleet, server *secure.Guard, config secure.Config){
+		"no role": func(f *fleet, _ *secure.Guard, config secure.Config) {
+			policy := strings.ReplaceAll(string(f.policy), "spiffe://fleet/prefill/*", "spiffe://fleet/prefill/4")
+			if err := os.WriteFile(config.Policy, []byte(policy), 0o600); err != nil {
+				f.Fatal(err)
+			}
+		},
+		"certificate ended": func(f *fleet, server *secure.Guard, config secure.Config) {
+			f.clock.advance(40 * time.Minute)
+			// The server's own certificate is renewed in time.
+			if err := f.WriteFolder(filepath.Dir(config.Cert), "spiffe://fleet/decode/7", f.policy); err != nil {
+				f.Fatal(err)
+			}
+			reload(f.T, server, func(s secure.Stats) bool { return s.Reloads == 1 })
+			f.clock.advance(20*time.Minute + secure.ExpiryGrace + time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			config := f.configOf("spiffe://fleet/decode/7", secure.Strict)
+			server := f.open(config)
+			three, atServer := connect(t, f.guard("spiffe://fleet/prefill/3", secure.Strict), server, secure.FaceControl, effects.RoleDecode)
+			if three.err != nil || atServer.err != nil {
+				t.Fatal(three.err, atServer.err)
+			}
+			lose(f, server, config)
+			four, fourAtServer := connect(t, f.guard("spiffe://fleet/prefill/4", secure.Strict), server, secure.FaceControl, effects.RoleDecode)
+			if four.err != nil || fourAtServer.err != nil {
+				t.Fatal(four.err, fourAtServer.err)
+			}
+			reload(t, server, func(s secure.Stats) bool { return s.Ended == 1 })
+			if _, err := three.conn.Read(make([]byte, 1)); err == nil {
+				t.Error("the connection goes on")
+			}
+			if s := server.Stats(); s.Open != 1 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// reload lets a guard look at its files until it counts what the test expects.
+func reload(t *testing.T, g *secure.Guard, done func(secure.Stats) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(g.Stats()); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", g.Stats())
+		}
+		g.Reload()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Each error of a configuration names the key, the value and what to do.
+func TestConfigurationErrors(t *testing.T) {
+	f := newFleet(t)
+	write := func(c secure.Config, which *string, text string) secure.Config {
+		if err := os.WriteFile(*which, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for want, change := range map[string]func(c secure.Config) secure.Config{
+		"security.cert names no file": func(c secure.Config) secure.Config { c.Cert = ""; return c },
+		"security.mode is off":        func(c secure.Config) secure.Config { c.Mode = secure.Off; return c },
+		"security.key: open":          func(c secure.Config) secure.Config { c.Key += "x"; return c },
+		"is empty":                    func(c secure.Config) secure.Config { return write(c, &c.CA, " \n") },
+		"no certificate in PEM form":  func(c secure.Config) secure.Config { return write(c, &c.CA, "words") },
+		"are no pair": func(c secure.Config) secure.Config {
+			c.Key = f.configOf("spiffe://fleet/decode/8", secure.Strict).Key
+			return c
+		},
+		`"king" is no role`: func(c secure.Config) secure.Config {
+			return write(c, &c.Policy, "identities: [{name: a.b, roles: [king]}]")
+		},
+		"has no identities": func(c secure.Config) secure.Config { return write(c, &c.Policy, "identities: []") },
+		"is empty; list":    func(c secure.Config) secure.Config { return write(c, &c.Policy, "# nothing") },
+		"beside other characters": func(c secure.Config) secure.Config {
+			return write(c, &c.Policy, "identities: [{name: 'a*.b', roles: [decode]}]")
+		},
+		"has no role; give": func(c secure.Config) secure.Config { return write(c, &c.Policy, "identities: [{name: a.b}]") },
+		"would match every": func(c secure.Config) secure.Config {
+			return write(c, &c.Policy, "identities: [{name: '*', roles: [decode]}]")
+		},
+		"has an empty segment": func(c secure.Config) secure.Config {
+			return write(c, &c.Policy, "identities: [{name: 'a..b', roles: [decode]}]")
+		},
+		"field identity not found in type": func(c secure.Config) secure.Config { return write(c, &c.Policy, "identity: []") },
+		"security.cert " /* ended */ + "/": func(c secure.Config) secure.Config { f.clock.advance(2 * time.Hour); return c },
+	} {
+		c := change(f.configOf("spiffe://fleet/decode/7", secure.Strict))
+		if _, err := secure.Open(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v; want %q", err, want)
+		}
+	}
+}
+
+// Patterns match whole segments.
+func TestPolicyPatterns(t *testing.T) {
+	p, err := secure.ParsePolicy([]byte(`identities:
+  - {name: spiffe://fleet/prefill/*, roles: [prefill]}
+  - {name: spiffe://fleet/prefill/both, roles: [decode]}
+  - {name: "*.decode.example", roles: [decode]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]effects.Roles{
+		"spiffe://fleet/prefill/3":      effects.RolePrefill,
+		"spiffe://fleet/prefill/both":   effects.RolePrefill | effects.RoleDecode,
+		"spiffe://fleet/prefill/3/more": 0,
+		"spiffe://fleet/prefill/":       0,
+		"spiffe://other/prefill/3":      0,
+		"spiffe://fleet.prefill.3":      0,
+		"a.decode.example":              effects.RoleDecode,
+		"a.b.decode.example":            0,
+		".decode.example":               0,
+		"decode.example":                0,
+	} {
+		if got := p.RolesOf(name); got != want {
+			t.Errorf("%s has %v; want %v", name, got, want)
+		}
+	}
+}
