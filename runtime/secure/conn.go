@@ -37,6 +37,7 @@ var ErrPlain = errors.New("the connection is not encrypted, and security.mode is
 type Conn struct {
 	*tls.Conn
 	guard       *Guard
+	below       *bulkConn
 	peer        Peer
 	certificate *x509.Certificate // of the peer
 }
@@ -47,14 +48,14 @@ func (c *Conn) Close() error {
 	c.guard.mu.Lock()
 	delete(c.guard.conns, c)
 	c.guard.mu.Unlock()
-	return c.NetConn().Close()
+	return c.below.Close()
 }
 
 // SetReadBuffer sets the size of the kernel's buffer of received bytes.
-func (c *Conn) SetReadBuffer(n int) error { return setBuffer(c.NetConn(), n, true) }
+func (c *Conn) SetReadBuffer(n int) error { return setBuffer(c.below.Conn, n, true) }
 
 // SetWriteBuffer sets the size of the kernel's buffer of bytes to send.
-func (c *Conn) SetWriteBuffer(n int) error { return setBuffer(c.NetConn(), n, false) }
+func (c *Conn) SetWriteBuffer(n int) error { return setBuffer(c.below.Conn, n, false) }
 
 func setBuffer(conn net.Conn, n int, reading bool) error {
 	b, ok := conn.(interface {
@@ -89,11 +90,11 @@ func (g *Guard) Accept(conn net.Conn, f Face) (net.Conn, Peer, error) {
 		g.stats.plain.Add(1)
 		return conn, plainPeer, nil
 	}
-	c := &Conn{guard: g}
+	c := &Conn{guard: g, below: &bulkConn{Conn: conn}}
 	config := x.tlsConfig(f)
 	config.ClientAuth = tls.RequireAnyClientCert
 	config.VerifyConnection = func(s tls.ConnectionState) error { return c.admitPeer(x, s, f, x509.ExtKeyUsageClientAuth) }
-	c.Conn = tls.Server(conn, config)
+	c.Conn = tls.Server(c.below, config)
 	return g.finish(c, c.Handshake())
 }
 
@@ -105,7 +106,7 @@ func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effect
 	if x == nil {
 		return conn, plainPeer, nil
 	}
-	c := &Conn{guard: g}
+	c := &Conn{guard: g, below: &bulkConn{Conn: conn}}
 	config := x.tlsConfig(f)
 	// The server's identity is compared with the policy instead of with the name that was dialled, because peers are
 	// dialled by addresses that other processes told.
@@ -119,7 +120,7 @@ func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effect
 		}
 		return nil
 	}
-	c.Conn = tls.Client(conn, config)
+	c.Conn = tls.Client(c.below, config)
 	err := c.HandshakeContext(ctx)
 	secured, peer, err := g.finish(c, err)
 	if err != nil {

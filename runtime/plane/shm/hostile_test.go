@@ -38,7 +38,7 @@ func TestReadRequestEndsTheLink(t *testing.T) {
 	}
 	defer conn.Close()
 	h := link.Hello{From: a.Inc, To: b.Inc, Buffer: a.Pool.Buffer()}
-	h.Proof = h.ComputeProof(link.KindHello, planetest.Key.Token(Name, a.Inc, b.Inc))
+	h.Proof = h.ComputeProof(link.KindHello, planetest.Key.Token(Name, a.Inc, b.Inc), nil)
 	hello := link.AppendHello(nil, link.KindHello, h)
 	if err := sendWithFiles(conn, hello, a.Pool, permits.PermitsFile()); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func serveWelcome(t *testing.T, owner effects.Incarnation, pages uint32, beside 
 			return
 		}
 		answer := link.Welcome{From: owner, Buffer: effects.Buffer{Pages: pages, PageBytes: hostilePage}}
-		answer.Proof = answer.ComputeProof(&hello, planetest.Key.Token(Name, hello.From, owner))
+		answer.Proof = answer.ComputeProof(&hello, planetest.Key.Token(Name, hello.From, owner), nil)
 		welcome := link.AppendWelcome(nil, answer)
 		var fds []int
 		for _, file := range beside {

@@ -45,6 +45,9 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return conn, nil
 }
 
+// Accept implements link.Medium. Both ends run as the same user, which ReadFirstFrame checks.
+func (m *medium) Accept(conn net.Conn) (net.Conn, error) { return conn, nil }
+
 // Permits implements link.Medium.
 func (m *medium) Permits() *plane.Permits { return m.permits }
 

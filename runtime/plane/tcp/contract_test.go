@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-func TestMain(m *testing.M) { planetest.Main(m, tcp.Open) }
+func TestMain(m *testing.M) { planetest.Main(m, openMaybeSecured) }
 
 func TestContract(t *testing.T) { planetest.Run(t, tcp.Open) }
 

@@ -52,7 +52,7 @@ func TestLinksOfOneAddress(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		h := link.Hello{From: effects.Incarnation{0: who, 15: 9}, To: b.Inc, Session: [16]byte{who}}
-		h.Proof = h.ComputeProof(link.KindHello, planetest.Key.Token(tcp.Name, h.From, h.To))
+		h.Proof = h.ComputeProof(link.KindHello, planetest.Key.Token(tcp.Name, h.From, h.To), nil)
 		if _, err := conn.Write(link.AppendHello(nil, link.KindHello, h)); err != nil {
 			return 0, err
 		}

@@ -11,9 +11,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // medium implements link.Medium.
@@ -21,6 +23,7 @@ type medium struct {
 	streams int
 	buffer  int // size of a socket's buffers; 0: the kernel's choice
 	calls   socketCalls
+	guard   *secure.Guard
 }
 
 // pageHeaderBytes is the length of the header before each page on a stream: number of the transfer, pair, length of the
@@ -38,7 +41,29 @@ func parsePageHeader(b []byte) (transfer uint64, pair, length uint32) {
 }
 
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
-	return framing.Dial(ctx, address)
+	conn, err := framing.Dial(ctx, address)
+	if err != nil || m.guard.Mode() == secure.Off {
+		return conn, err
+	}
+	secured, _, err := m.guard.Connect(ctx, conn, secure.FaceData, engineRoles)
+	if errors.Is(err, secure.ErrNoTLS) && m.guard.Mode() == secure.Permissive {
+		m.guard.CountPlain()
+		return framing.Dial(ctx, address) // Our handshake has spoilt the first connection.
+	}
+	return secured, err
+}
+
+// engineRoles are the roles of the nodes that have pages.
+const engineRoles = effects.RolePrefill | effects.RoleDecode
+
+// Accept implements link.Medium.
+func (m *medium) Accept(conn net.Conn) (net.Conn, error) {
+	secured, peer, err := m.guard.Accept(conn, secure.FaceData)
+	if err == nil && !peer.Roles.Has(engineRoles) {
+		return nil, fmt.Errorf("%q has the roles %v, and pages are only for %v: change security.policy if it is an engine's node",
+			peer.Name, peer.Roles, engineRoles)
+	}
+	return secured, err
 }
 
 // Permits returns nil: only our own streams read our pages.
@@ -108,9 +133,9 @@ func (m *medium) tryJoin(ctx context.Context, out *link.OutgoingLink, address st
 	}
 	// The end of the plane or of the handshake's time also ends this attempt.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	st, err := newStream(conn, m.buffer, m.calls)
-	if err == nil {
-		err = joinLink(out, conn)
+	var st *stream
+	if err = joinLink(out, conn); err == nil {
+		st, err = newStream(conn, m.buffer, m.calls)
 	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
@@ -127,7 +152,7 @@ func joinLink(out *link.OutgoingLink, conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(out.Bounds().HandshakeTimeout)); err != nil {
 		return err
 	}
-	if _, err := conn.Write(link.AppendHello(nil, link.KindJoin, out.ProvenHello(link.KindJoin))); err != nil {
+	if _, err := conn.Write(link.AppendHello(nil, link.KindJoin, out.ProvenHello(link.KindJoin, conn))); err != nil {
 		return err
 	}
 	switch kind, body, _, err := link.ReadFrame(conn, nil, link.SmallFrame); {

@@ -44,12 +44,12 @@ func (s *sender) storePage(st *stream, read *link.Read, pair uint32, length int)
 		}
 		return page
 	}
-	n, err := st.storePage(length, hold, read.EndAccess)
+	stored, left, err := st.storePage(length, hold, read.EndAccess)
 	switch {
 	case err != nil:
 		return err
-	case n < length:
-		return st.discardBytes(length - n)
+	case !stored:
+		return st.discardBytes(left)
 	}
 	read.PairStored()
 	return nil

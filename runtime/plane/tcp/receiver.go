@@ -104,14 +104,14 @@ func (r *receiver) storePage(st *stream, push *link.Push, pair uint32, length in
 		return st.discardBytes(length)
 	}
 	claim := push.Claim()
-	n, err := st.storePage(length, func() []byte { return claim.Hold(i) }, func() { claim.Release(i) })
+	stored, left, err := st.storePage(length, func() []byte { return claim.Hold(i) }, func() { claim.Release(i) })
 	switch {
 	case err != nil:
 		push.EndPair(i, effects.PeerLost)
 		return err
-	case n < length:
+	case !stored:
 		push.EndPair(i, effects.Withdrawn)
-		return st.discardBytes(length - n)
+		return st.discardBytes(left)
 	}
 	push.EndPair(i, effects.OK)
 	return nil

@@ -71,9 +71,8 @@ func (s *sender) sendRun(st *stream, t *link.Transfer, r pageRun) bool {
 			buffers = append(buffers, s.localPage(piece.Page)[piece.From:piece.From+piece.Bytes])
 		}
 	}
-	st.buffers = buffers               // WriteTo consumes buffers.
-	_, err := buffers.WriteTo(st.conn) // One system call for all headers and pages, unless pages have very many pieces.
-	return err == nil
+	st.buffers = buffers // writeBuffers consumes its copy of the slice.
+	return st.writeBuffers(buffers) == nil
 }
 
 func (s *sender) localPage(page effects.Page) []byte { return s.out.Pool().Bytes(page) }

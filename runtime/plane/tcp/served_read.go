@@ -59,6 +59,9 @@ func (r *receiver) sendRun(st *stream, s *link.ServedRead, run pageRun) (whole i
 // sendRun returns early and without an error. Like storePage, it holds pages only for a single write that does not
 // block, so that a peer that takes no bytes cannot keep a page from the owner (M3).
 func (s *stream) sendRun(pairs []effects.Pair, hold func(i int) []byte, unhold func()) (whole, n int, err error) {
+	if s.tls != nil {
+		return s.sendCopied(pairs, hold, unhold)
+	}
 	var sendErr error
 	err = s.raw.Write(func(fd uintptr) bool {
 		for whole < len(pairs) {
@@ -72,9 +75,7 @@ func (s *stream) sendRun(pairs []effects.Pair, hold func(i int) []byte, unhold f
 			}
 			switch e {
 			case nil:
-				for n += wrote; whole < len(pairs) && n >= pageHeaderBytes+int(pairs[whole].Local.Length); whole++ {
-					n -= pageHeaderBytes + int(pairs[whole].Local.Length)
-				}
+				whole, n = skipWhole(pairs, whole, n+wrote)
 			case syscall.EINTR:
 			case syscall.EAGAIN:
 				return false
@@ -89,6 +90,38 @@ func (s *stream) sendRun(pairs []effects.Pair, hold func(i int) []byte, unhold f
 		err = sendErr
 	}
 	return whole, n, err
+}
+
+// skipWhole returns the position that lies n bytes behind the start of the header of page from: the number of pages
+// before it, and the bytes of the next page.
+func skipWhole(pairs []effects.Pair, from, n int) (whole, rest int) {
+	for from < len(pairs) && n >= pageHeaderBytes+int(pairs[from].Local.Length) {
+		n -= pageHeaderBytes + int(pairs[from].Local.Length)
+		from++
+	}
+	return from, n
+}
+
+// sendCopied is sendRun with TLS. Parts of pages are copied within holds, and encrypted and written outside of them.
+func (s *stream) sendCopied(pairs []effects.Pair, hold func(i int) []byte, unhold func()) (whole, n int, err error) {
+	for whole < len(pairs) {
+		held := s.holdParts(pairs, whole, n, hold)
+		if held == 0 {
+			break
+		}
+		s.writeCopy = s.writeCopy[:0]
+		for _, part := range s.parts {
+			s.writeCopy = append(s.writeCopy, part...)
+		}
+		for range held {
+			unhold()
+		}
+		if _, err := s.tls.Write(s.writeCopy); err != nil {
+			return whole, n, err
+		}
+		whole, n = skipWhole(pairs, whole, n+len(s.writeCopy))
+	}
+	return whole, n, s.flush()
 }
 
 // holdParts collects the parts that are written next: beginning n bytes behind the start of the first page's header,
@@ -126,5 +159,5 @@ func (s *stream) sendZeros(head []byte, length int) error {
 		}
 		length -= n
 	}
-	return nil
+	return s.flush()
 }

@@ -10,13 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // A stream is a connection on which pages travel in both directions.
 type stream struct {
 	conn net.Conn
-	raw  syscall.RawConn
+	raw  syscall.RawConn // nil with TLS
+	tls  *secure.Conn    // nil without TLS
 	socketCalls
+	// With TLS, pages pass through these buffers, so that a page is held only while it is copied.
+	readCopy, writeCopy []byte
 	// The header of the page that is read next, of which some bytes may have arrived with the previous page.
 	header     [pageHeaderBytes]byte
 	headerRead int
@@ -41,17 +45,53 @@ func sendParts(fd int, parts [][]byte) (n int, err error) {
 }
 
 func newStream(conn net.Conn, buffer int, by socketCalls) (*stream, error) {
-	tcp, ok := conn.(*net.TCPConn)
+	buffered, ok := conn.(interface {
+		SetReadBuffer(bytes int) error
+		SetWriteBuffer(bytes int) error
+	})
 	if !ok {
 		return nil, fmt.Errorf("%T is not a tcp connection", conn)
 	}
 	if buffer > 0 {
-		if err := errors.Join(tcp.SetReadBuffer(buffer), tcp.SetWriteBuffer(buffer)); err != nil {
+		if err := errors.Join(buffered.SetReadBuffer(buffer), buffered.SetWriteBuffer(buffer)); err != nil {
 			return nil, err
 		}
 	}
-	raw, err := tcp.SyscallConn()
-	return &stream{conn: conn, raw: raw, socketCalls: by}, err
+	st := &stream{conn: conn, socketCalls: by}
+	switch c := conn.(type) {
+	case *secure.Conn:
+		c.StartBulk()
+		st.tls = c
+	case *net.TCPConn:
+		raw, err := c.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		st.raw = raw
+	default:
+		return nil, fmt.Errorf("%T is not a tcp connection", conn)
+	}
+	return st, nil
+}
+
+// copyBytes is the number of bytes that are read at a time with TLS, before they are copied into a page.
+const copyBytes = 64 << 10
+
+// flush sends what TLS has collected.
+func (s *stream) flush() error {
+	if s.tls == nil {
+		return nil
+	}
+	return s.tls.Flush()
+}
+
+// writeBuffers writes all buffers: with a single system call for all headers and pages, unless pages have very many
+// pieces or the stream uses TLS.
+func (s *stream) writeBuffers(b net.Buffers) error {
+	if _, err := b.WriteTo(s.conn); err != nil {
+		return err
+	}
+	return s.flush()
 }
 
 // setHeader fills in and returns the header of the at-th page of a run.
@@ -78,14 +118,18 @@ func (s *stream) nextHeader(limit uint64) (number uint64, pair uint32, length in
 }
 
 // storePage reads length bytes into a page, together with the bytes of the next page's header that have arrived. If
-// hold returns nil, which means that the page must not be stored into any more, the call returns early and without an
-// error.
+// hold returns nil, which means that the page must not be stored into any more, the call returns early, with the number
+// of bytes of the page that are left to be read, and without an error. That number may be 0.
 //
 // The runtime's poller calls the function whenever bytes may have arrived. The page is held only for a single read
 // that does not block, so that the page can be revoked without the peer's help (M3).
-func (s *stream) storePage(length int, hold func() []byte, unhold func()) (n int, err error) {
+func (s *stream) storePage(length int, hold func() []byte, unhold func()) (stored bool, left int, err error) {
+	if s.tls != nil {
+		return s.storeCopied(length, hold, unhold)
+	}
 	var withdrawn bool
 	var readErr error
+	n := 0
 	err = s.raw.Read(func(fd uintptr) bool {
 		for n < length {
 			dst := hold()
@@ -120,7 +164,32 @@ func (s *stream) storePage(length int, hold func() []byte, unhold func()) (n int
 	if err == nil && !withdrawn {
 		err = readErr
 	}
-	return n, err
+	return !withdrawn, length - n, err
+}
+
+// storeCopied is storePage with TLS. Bytes are decrypted into a buffer of the stream, and copied into the page within a
+// hold.
+func (s *stream) storeCopied(length int, hold func() []byte, unhold func()) (stored bool, left int, err error) {
+	if s.readCopy == nil {
+		s.readCopy = make([]byte, copyBytes)
+	}
+	for n := 0; n < length; {
+		got, err := s.tls.Read(s.readCopy[:min(length-n, len(s.readCopy))])
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return false, length - n, err
+		}
+		dst := hold()
+		if dst == nil {
+			return false, length - n - got, nil
+		}
+		copy(dst[n:], s.readCopy[:got])
+		unhold()
+		n += got
+	}
+	return true, 0, nil
 }
 
 func (s *stream) discardBytes(length int) error {

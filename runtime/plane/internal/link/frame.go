@@ -57,9 +57,10 @@ type Hello struct {
 	Buffer   effects.Buffer      // the initiator's pool
 }
 
-// ComputeProof returns the Proof that a hello of this kind needs, given the token.
-func (h *Hello) ComputeProof(kind Kind, token identity.Token) [16]byte {
-	return token.Prove("hello", []byte{byte(kind)}, h.From[:], h.To[:], h.Session[:], appendBuffer(nil, h.Buffer))
+// ComputeProof returns the Proof that a hello of this kind needs, given the token. Binding is secure.Binding of the
+// connection; nil without TLS, so that the proof is the one that earlier releases compute.
+func (h *Hello) ComputeProof(kind Kind, token identity.Token, binding []byte) [16]byte {
+	return token.Prove("hello", []byte{byte(kind)}, h.From[:], h.To[:], h.Session[:], append(appendBuffer(nil, h.Buffer), binding...))
 }
 
 // Welcome answers a Hello. If Code is not OK, the other fields must not be trusted.
@@ -71,8 +72,8 @@ type Welcome struct {
 }
 
 // ComputeProof returns the Proof that a welcome needs in answer to hello h.
-func (w *Welcome) ComputeProof(h *Hello, token identity.Token) [16]byte {
-	return token.Prove("welcome", h.Session[:], []byte{byte(w.Code)}, w.From[:], appendBuffer(nil, w.Buffer))
+func (w *Welcome) ComputeProof(h *Hello, token identity.Token, binding []byte) [16]byte {
+	return token.Prove("welcome", h.Session[:], []byte{byte(w.Code)}, w.From[:], append(appendBuffer(nil, w.Buffer), binding...))
 }
 
 // TransferRequest is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the

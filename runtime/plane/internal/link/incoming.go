@@ -14,6 +14,7 @@ import (
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // An IncomingLink is a link that a peer has opened in order to push to us and to read from us.
@@ -57,10 +58,14 @@ func (p *Plane) serveConn(accepted *door.Conn) error {
 }
 
 func (p *Plane) acceptConn(accepted *door.Conn) error {
-	conn := accepted.Conn
-	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.HandshakeTimeout)); err != nil {
+	if err := accepted.SetDeadline(time.Now().Add(p.env.Bounds.HandshakeTimeout)); err != nil {
 		return err
 	}
+	conn, err := p.medium.Accept(accepted.Conn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
 	kind, body, files, err := p.medium.ReadFirstFrame(conn)
 	for _, file := range files {
 		defer file.Close()
@@ -76,7 +81,7 @@ func (p *Plane) acceptConn(accepted *door.Conn) error {
 		return err
 	}
 	if kind == KindJoin {
-		return p.joinStream(accepted, &hello)
+		return p.joinStream(accepted, conn, &hello)
 	}
 	in := &IncomingLink{
 		plane: p, conn: conn, address: accepted.Address, hello: hello,
@@ -90,7 +95,7 @@ func (p *Plane) acceptConn(accepted *door.Conn) error {
 	answer := Welcome{Code: code, From: p.env.Incarnation, Buffer: p.env.Pool.Buffer()}
 	if code == effects.OK {
 		answer.From = hello.To
-		answer.Proof = answer.ComputeProof(&hello, p.tokenOf(&hello))
+		answer.Proof = answer.ComputeProof(&hello, p.tokenOf(&hello), secure.Binding(conn))
 	}
 	welcome := AppendWelcome(nil, answer)
 	if code != effects.OK {
@@ -114,12 +119,13 @@ func markProven(accepted *door.Conn) {
 
 // authenticatePeer checks that a hello comes from the peer that the hello names: that the sender has the token which
 // our machine gave to that peer alone, and that the hello addresses this incarnation of ours (M2). From then on the
-// link belongs to that peer, whatever is sent on the link.
-func (p *Plane) authenticatePeer(kind Kind, h *Hello) (effects.Code, error) {
+// link belongs to that peer, whatever is sent on the link. On a connection with TLS the proof is valid for this
+// connection alone, so that a member of the fleet between the two cannot pass the proof on.
+func (p *Plane) authenticatePeer(kind Kind, h *Hello, conn net.Conn) (effects.Code, error) {
 	if !identity.SameIncarnation(h.To, p.env.Incarnation) {
 		return effects.Stale, fmt.Errorf("the hello addresses incarnation %x...; this is incarnation %x", h.To[:4], p.env.Incarnation[:4])
 	}
-	if !identity.EqualSecrets(h.Proof, h.ComputeProof(kind, p.tokenOf(h))) {
+	if !identity.EqualSecrets(h.Proof, h.ComputeProof(kind, p.tokenOf(h), secure.Binding(conn))) {
 		return effects.Refused, fmt.Errorf("the peer that names itself %x... does not prove its identity; the peer must "+
 			"first complete a handshake on the control plane", h.From[:4])
 	}
@@ -129,7 +135,7 @@ func (p *Plane) authenticatePeer(kind Kind, h *Hello) (effects.Code, error) {
 func (p *Plane) tokenOf(h *Hello) identity.Token { return p.env.Key.Token(p.name, h.From, h.To) }
 
 func (p *Plane) registerLink(in *IncomingLink, files []*os.File) (effects.Code, error) {
-	if code, err := p.authenticatePeer(KindHello, &in.hello); code != effects.OK {
+	if code, err := p.authenticatePeer(KindHello, &in.hello, in.conn); code != effects.OK {
 		return code, err
 	}
 	receiver, err := p.medium.NewReceiver(in, files)
@@ -159,9 +165,8 @@ func (p *Plane) registerLink(in *IncomingLink, files []*os.File) (effects.Code, 
 }
 
 // joinStream passes the connection of a stream to the link of that stream.
-func (p *Plane) joinStream(accepted *door.Conn, hello *Hello) error {
-	conn := accepted.Conn
-	if code, err := p.authenticatePeer(KindJoin, hello); code != effects.OK {
+func (p *Plane) joinStream(accepted *door.Conn, conn net.Conn, hello *Hello) error {
+	if code, err := p.authenticatePeer(KindJoin, hello, conn); code != effects.OK {
 		return fmt.Errorf("stream refused as %s: %w", code, err)
 	}
 	p.mu.Lock()

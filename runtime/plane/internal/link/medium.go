@@ -10,8 +10,11 @@ import (
 
 // A Medium moves the bytes of a plane.
 type Medium interface {
-	// Dial connects to the address of a peer's blob.
+	// Dial connects to the address of a peer's blob, and authenticates the peer.
 	Dial(ctx context.Context, address string) (net.Conn, error)
+	// Accept authenticates the peer of an accepted connection, and returns the connection to use from now on. The caller
+	// closes both.
+	Accept(conn net.Conn) (net.Conn, error)
 	// Permits returns the permits by which the plane shows its peers which transfers run (M3), if the peers' processes
 	// copy our pages. The result is nil if only this process reads our pages. The permits are used under the plane's
 	// mutex.

@@ -19,6 +19,7 @@ import (
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // An OutgoingLink is a link that this node has opened in order to push to a peer and to read from the peer.
@@ -46,9 +47,9 @@ type OutgoingLink struct {
 func (o *OutgoingLink) Hello() Hello { return o.hello }
 
 // ProvenHello returns the first frame of a connection of the link, with the proof.
-func (o *OutgoingLink) ProvenHello(kind Kind) Hello {
+func (o *OutgoingLink) ProvenHello(kind Kind, conn net.Conn) Hello {
 	h := o.hello
-	h.Proof = h.ComputeProof(kind, o.token)
+	h.Proof = h.ComputeProof(kind, o.token, secure.Binding(conn))
 	return h
 }
 
@@ -184,7 +185,7 @@ func (o *OutgoingLink) performHandshake() (files []*os.File, err error) {
 	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.HandshakeTimeout)); err != nil {
 		return nil, err
 	}
-	hello := AppendHello(nil, KindHello, o.ProvenHello(KindHello))
+	hello := AppendHello(nil, KindHello, o.ProvenHello(KindHello, o.conn))
 	if err := o.plane.medium.SendHello(o.conn, hello, o.Pool()); err != nil {
 		return nil, err
 	}
@@ -208,7 +209,7 @@ func (o *OutgoingLink) performHandshake() (files []*os.File, err error) {
 	case w.From != o.hello.To:
 		return files, newRefusal(effects.Stale, fmt.Errorf("incarnation %x... answered where %x... was expected", w.From[:4],
 			o.hello.To[:4]))
-	case !identity.EqualSecrets(w.Proof, w.ComputeProof(&o.hello, o.token)):
+	case !identity.EqualSecrets(w.Proof, w.ComputeProof(&o.hello, o.token, secure.Binding(o.conn))):
 		return files, newRefusal(effects.Refused,
 			fmt.Errorf("the peer that answered as %x... does not prove its identity", w.From[:4]))
 	}
