@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // baseDriver carries out the effects that any machine may emit: messages go to the control transport, outcomes to the
@@ -14,6 +15,7 @@ type baseDriver struct {
 	tickets *ticketTable
 	facts   facts
 	log     *slog.Logger
+	guard   *secure.Guard // nil: connections are plain
 }
 
 // tryCarryOut carries out an effect and returns true, or returns false if the effect is for data planes.

@@ -45,10 +45,15 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
 	b.driver = &rankDriver{importPlanes: map[effects.Corr]plane.Plane{}, linkPlanes: map[effects.Link]plane.Plane{}, mailbox: b.mailbox,
 		baseDriver: baseDriver{log: log}}
+	guard, err := b.cfg.Security.Open(log)
+	if err != nil {
+		return nil, openError("the security of connections", "correct the file or the key that is named", err)
+	}
+	b.driver.guard = guard
 	// The sockets are opened first, because the machine advertises to peers the ports that were really bound. Peers
 	// may send messages from here on; the mailbox holds messages until the loop starts.
-	var err error
-	if b.driver.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log, Poll: b.cfg.Poll}); err != nil {
+	if b.driver.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log, Poll: b.cfg.Poll,
+		Guard: guard}); err != nil {
 		return nil, openError("the control sockets", "free the named ports, or configure other ports", err)
 	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())
@@ -120,7 +125,8 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 
 // openPlanes opens the pools and then the planes, and adds the planes' blobs to the machine's configuration.
 func (b *nodeBuilder) openPlanes(draft *rank.Rank, machine *rank.Config) error {
-	env := plane.Env{Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Key: b.key, Log: b.driver.log}
+	env := plane.Env{Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Key: b.key, Log: b.driver.log,
+		Guard: b.driver.guard}
 	if err := b.openMemory(draft, &env); err != nil {
 		return err
 	}
@@ -336,6 +342,7 @@ func (b *nodeBuilder) closeParts() error {
 	if b.driver.memory != nil && moving == nil { // Otherwise a plane may still access the pool.
 		errs = append(errs, b.driver.memory.close(bg))
 	}
+	b.driver.guard.Close()
 	return errors.Join(append(errs, moving)...)
 }
 

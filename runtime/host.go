@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/internal/asynclog"
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // HostConfig configures a Host.
@@ -19,6 +20,7 @@ type HostConfig struct {
 	NewMachine func(now effects.Time, listens []control.Server) (effects.Machine, error)
 	Servers    []control.Server
 	Control    control.Opener // opens the control transport
+	Guard      *secure.Guard  // authenticates peers; nil: connections are plain. The caller closes it after the host
 	// CommandsMax is the maximum number of commands in progress; 0 means 1024.
 	CommandsMax int
 	// QueuedMax limits the messages of peers that wait for the machine, and QueuedBytesMax limits their total length.
@@ -62,7 +64,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	lines := asynclog.New(log.Handler()) // The loop does not wait for log lines to be written.
 	log = slog.New(lines)
 	box := newMailbox(orDefault(cfg.QueuedMax, 1024), orDefault(cfg.QueuedBytesMax, 4<<20))
-	transport, err := cfg.Control(control.Env{Servers: cfg.Servers, Sink: box, Log: log})
+	transport, err := cfg.Control(control.Env{Servers: cfg.Servers, Sink: box, Log: log, Guard: cfg.Guard})
 	if err != nil {
 		return nil, openError("the control sockets", "free the named ports, or use other ports", err)
 	}

@@ -209,6 +209,10 @@ func (n *Node) Close(ctx context.Context) error {
 	return errors.Join(drained, c.awaitEnd(ctx, n, n.drainTimeout))
 }
 
+// ReloadSecurity makes the node look at the files of cfg.Security now, instead of within 10 s. New files are in force for
+// the connections that follow.
+func (n *Node) ReloadSecurity() { n.driver.guard.Reload() }
+
 // beginShutdown drains the node and starts to take the node down; later calls return the same closing. refused is the
 // error of a Close that starts nothing: another Close still drains the node when ctx ends, or page handles are
 // out.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/device"
@@ -89,6 +90,9 @@ func (o *options) validate(cfg *config.Config) error {
 		return argumentError("open", "WithDevice", "missing", "an NPU", fmt.Sprintf("pd_buffer_device is %v and transfer_channel "+
 			"%v, so an NPU serves the pages; add WithDevice, or set pd_buffer_device: cpu and transfer_channel: auto",
 			cfg.Device, cfg.Channel))
+	case cfg.Security.CheckExposed() != nil:
+		return &Error{Op: "open", Code: effects.Invalid, Cause: cfg.Security.CheckExposed(),
+			Remedy: "set security.mode, or declare the network trusted by security.allow_off"}
 	case o.control == nil:
 		return argumentError("open", "WithControl", "missing", "a control transport", "add WithControl")
 	case o.rank < 0:

@@ -32,6 +32,7 @@ func (n *Node) startShutdown() *shutdown {
 			planeErr = errors.Join(planeErr, p.Close(bg))
 		}
 		workErr := errors.Join(w.scatterCalls.close(bg), w.memory.awaitCopies(bg))
+		w.guard.Close()
 		n.loop.shutDown()
 		n.loop.mailbox.close()
 		if n.tickets.hasFailed() {

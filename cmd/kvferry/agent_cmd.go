@@ -47,6 +47,7 @@ pd_shutdown_timeout_sec seconds. A second signal ends the agent at once.`,
 			}
 			attachConfig.Node, attachConfig.Limits = n.Node.Node, &cfg.Limits
 			attachConfig.Poll = cfg.Poll
+			defer reloadOnHangup(n.ReloadSecurity)()
 			serveErr := serveEngines(cmd, n, attachConfig, cfg.DrainTimeout)
 			// The context has ended; closing has time limits of its own.
 			return errors.Join(serveErr, n.closeWithNPU(context.WithoutCancel(cmd.Context())))

@@ -69,6 +69,9 @@ are aborted. A decode rank is killed, then a prefill rank.
 --plane nixl moves the pages over libnixl in every mode. The library is loaded from the
 path in KVFERRY_LIBNIXL (make nixl fetches it).
 
+--secure plays with security.mode: strict. All processes have certificates of an authority
+that the demo makes, and all certificates are renewed every second.
+
 --tour plays every kind of replay that needs no NPU and no library once, and prints a
 line for each. The command make demo does this.
 
@@ -86,6 +89,7 @@ released at the end.`,
   kvferry demo --role both --bidirectional
   kvferry demo --mode p2p
   kvferry demo --mode push-reg --decode-tp 4
+  kvferry demo --mode push --plane tcp --secure
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
   kvferry demo --mode push-reg --plane nixl --prefill-tp 1 --decode-tp 2
   kvferry demo --device npu --library .cache/softnpu/plain/libcannemu.so --faults all`,
@@ -95,6 +99,10 @@ released at the end.`,
 			}
 			if o.Speed < 0 {
 				return usagef("--speed is %g; use 0 for no pauses, 1 for the trace's own time", o.Speed)
+			}
+			if o.Secure && (o.Plane == demo.PlaneNIXL || cmd.Flags().Changed("device")) {
+				return usagef("--secure is played in host memory over tcp and shm; leave out --device and --plane nixl, whose payload is " +
+					"not encrypted")
 			}
 			if maxRequests < 1 {
 				return usagef("--requests is %d; give at least 1", maxRequests)
@@ -167,6 +175,7 @@ released at the end.`,
 	registered.addTo(cmd)
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the replay relative to the trace's timestamps; 0 is as fast as possible")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
+	cmd.Flags().BoolVar(&o.Secure, "secure", false, "authenticate and encrypt all connections (security.mode: strict)")
 	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "do not kill processes during the replay")
 	return cmd
 }

@@ -52,6 +52,7 @@ func tourRuns() []tourRun {
 	addPushPull(", recalled", demo.RecallModes(), func(o *demo.Options) { o.Recall = true })
 	addPushPull(", ring, recalled", demo.RecallModes(), func(o *demo.Options) { o.Ring, o.Recall = true, true })
 	addPushPull(", ring", []demo.Mode{demo.Layerwise}, func(o *demo.Options) { o.Ring = true })
+	addPushPull(", tcp, secured", demo.RecallModes(), func(o *demo.Options) { o.Plane, o.Secure = "tcp", true })
 	addRegistered("auto", 2, 1)
 	addRegistered("tcp", 1, 2)
 	for _, mode := range sharingModes {
@@ -61,13 +62,18 @@ func tourRuns() []tourRun {
 				return demo.RunSharing(ctx, demo.SharingOptions{Options: *o, Directories: 2, Pages: 1024})
 			}})
 	}
+	runs = append(runs, tourRun{name: string(sharingModes[0]) + ", tcp, secured",
+		play: func(ctx context.Context, o *demo.Options) (tourReport, error) {
+			o.Mode, o.Plane, o.Secure = sharingModes[0], "tcp", true
+			return demo.RunSharing(ctx, demo.SharingOptions{Options: *o, Directories: 2, Pages: 1024})
+		}})
 	return runs
 }
 
 // checkTour returns a usage error if a flag was set whose value the tour varies.
 func checkTour(cmd *cobra.Command) error {
 	for _, name := range []string{"mode", "role", "bidirectional", "plane", "device", "library", "faults", "directories",
-		"pages", "prefill-tp", "decode-tp"} {
+		"pages", "prefill-tp", "decode-tp", "secure"} {
 		if cmd.Flags().Changed(name) {
 			return usagef("--%s is %s, but --tour plays every kind; leave out one of the two flags", name,
 				cmd.Flags().Lookup(name).Value)

@@ -72,6 +72,7 @@ SIGTERM and SIGINT stop the directory.`,
 			}
 			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(),
 				"heartbeats", d.Heartbeat(), "silence", cfg.WorkerTimeout)
+			defer reloadOnHangup(d.ReloadSecurity)()
 			printErr := watchDirectory(cmd.Context(), cmd.OutOrStdout(), d, interval, asJSON)
 			closeErr := d.Close(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closeErr)

@@ -61,6 +61,7 @@ chunks to an engine must give the layout here: check it with kvferry config chec
 			id := n.Incarnation()
 			log.Info("serving", "role", cfg.Role, "incarnation", uuid.UUID(id).String(), "pages", cfg.Pages, "page_bytes",
 				cfg.PageBytes)
+			defer reloadOnHangup(n.ReloadSecurity)()
 			serveErr := n.serveUntilDone(cmd, commands)
 			log.Info("draining", "at_most", cfg.DrainTimeout, "remedy", "a second signal ends it at once")
 			// The context has ended; closing has time limits of its own.

@@ -121,6 +121,7 @@ interrupted by SIGINT or SIGTERM before the work was done.`,
 	root.SetVersionTemplate("{{.Version}}")
 	root.AddCommand(
 		newLayoutCommand(),
+		newCertsCommand(),
 		newConfigCommand(),
 		newDecodeCommand(),
 		newDemoCommand(),

@@ -145,6 +145,7 @@ type Config struct {
 	Bounds    Bounds
 	Limits    protocol.Limits
 	Control   Control
+	Security  Security
 	// Poll limits the time for which the node polls for the next event after sending a message, before the node
 	// sleeps. 0: no polling.
 	Poll    time.Duration

@@ -26,6 +26,7 @@ type Directory struct {
 	Bounds         Bounds        // only the bounds of inbound connections and Mailbox are used
 	Poll           time.Duration // as in Config
 	Log            Log
+	Security       Security
 
 	// Notes are the settings that were accepted although this version treats the settings differently than LMCache, in
 	// the order of the file. All have Code Note.
@@ -88,7 +89,7 @@ func ParseDirectory(name string, data []byte, env func(string) (string, bool), a
 	}
 	c := &d.directory
 	c.Link, c.Bounds, c.Log, c.Notes = d.cfg.Link, d.cfg.Bounds, d.cfg.Log, d.cfg.Notes
-	c.Poll = d.cfg.Poll
+	c.Poll, c.Security = d.cfg.Poll, d.cfg.Security
 	return c, nil
 }
 
@@ -110,6 +111,11 @@ func (d *draft) validateDirectory() {
 	d.limitTo("directory.syncs", &c.Tables.Syncs, "directory.holders", c.Tables.Holders)
 	d.checkDuplicatePorts()
 	d.checkLogKeys()
+	host := c.Host
+	if host == "" {
+		host = "0.0.0.0"
+	}
+	d.validateSecurity(map[string]string{controllerHostKey: host})
 }
 
 // checkLogKeys reports keys of the shared log that require another key which is missing.

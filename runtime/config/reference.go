@@ -22,6 +22,7 @@ func ReferenceMarkdown() string {
 	}
 	section("LMCache's keys", lmcacheKeys)
 	section("Below `extra_config.kvferry`", nodeKeys)
+	section("Below `extra_config.kvferry`, for the authentication of peers", securityKeys)
 	section("Below `extra_config.kvferry`, with `use_layerwise`", layerwiseKeys)
 	section("Below `extra_config.kvferry`, where an engine's own blocks are registered", registerKeys)
 	section("LMCache's keys of sharing and of its controller", shareKeys)
@@ -34,7 +35,7 @@ func ReferenceMarkdown() string {
 	section("A directory's: LMCache's keys of its controller", controllerKeys)
 	section("A directory's, below `extra_config.kvferry`", directoryKeys)
 	b.WriteString("Keys that a node has as well:\n")
-	writeNames(&b, directoryNodeKeys)
+	writeNames(&b, slices.Concat(directoryNodeKeys, namesOf(securityKeys)))
 	b.WriteString("\n")
 	b.WriteString("### LMCache's keys without effect here\n\nAccepted with any value, of release " + LMCacheRelease + ":\n")
 	writeNames(&b, ignoredKeys)
@@ -111,4 +112,11 @@ func writeNames(b *strings.Builder, names []string) {
 		column += len(word)
 	}
 	b.WriteString("\n")
+}
+
+func namesOf(keys []key) (names []string) {
+	for _, k := range keys {
+		names = append(names, k.name)
+	}
+	return names
 }

@@ -32,6 +32,7 @@ func (d *draft) validate() {
 	d.finishPools()
 	d.noteNPU()
 	d.finishLayout()
+	d.validateNodeSecurity()
 	if d.cfg.Bounds.Conns < d.cfg.Machine.PeersMax {
 		d.addProblemAt(ownPath("tables.conns"), Conflict,
 			fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Machine.PeersMax))

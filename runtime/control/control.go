@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // A Transport carries control messages. The methods never block, may be called from any goroutine and copy the
@@ -98,6 +99,9 @@ type Env struct {
 	// Poll limits the time for which a transport may poll for the next message before going to sleep, which costs a
 	// core meanwhile. Zero: no polling. A transport that cannot poll ignores the field.
 	Poll time.Duration
+	// Guard authenticates the peers of all connections; nil: connections are plain. A transport that cannot use a guard
+	// fails to open if the guard's mode is not Off. The guard outlives the transport.
+	Guard *secure.Guard
 	// MaxInbound bounds the inbound connections that are open at a time, below the transport's own bound; zero leaves
 	// that bound alone. A program with several transports divides the file descriptors of the process in this way.
 	MaxInbound int

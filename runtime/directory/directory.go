@@ -33,6 +33,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/internal/asynclog"
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // A Directory is a running directory. All methods are safe for concurrent use.
@@ -43,6 +44,7 @@ type Directory struct {
 	heartbeat string
 	lines     *loglimit.Log
 	log       *asynclog.Handler // of lines that are on their way to cfg's handler
+	guard     *secure.Guard     // nil: connections are plain
 }
 
 // Figures counts the entries of the directory's tables.
@@ -56,7 +58,17 @@ func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Direct
 	}
 	d := &Directory{log: asynclog.New(log.Handler())}
 	d.lines = loglimit.New(slog.New(d.log))
+	if err := cfg.Security.CheckExposed(); err != nil {
+		return nil, &runtime.Error{Op: "open", Code: effects.Invalid, Cause: err,
+			Remedy: "set security.mode, or declare the network trusted by security.allow_off"}
+	}
+	guard, err := cfg.Security.Open(slog.New(d.log))
+	if err != nil {
+		return nil, &runtime.Error{Op: "open", Code: effects.Invalid, Cause: err, Remedy: "correct the file or the key that is named"}
+	}
+	d.guard = guard
 	host, err := runtime.OpenHost(runtime.HostConfig{
+		Guard:   guard,
 		Servers: monitorServers(cfg), Control: open, Log: log, QueuedMax: int(cfg.Bounds.Mailbox), OnObserve: d.logEvent,
 		QueuedBytesMax: 4 * cfg.Limits.MessageBytes,
 		NewMachine: func(_ effects.Time, listens []control.Server) (effects.Machine, error) {
@@ -68,6 +80,7 @@ func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Direct
 		},
 	})
 	if err != nil {
+		guard.Close()
 		return nil, err
 	}
 	d.host = host
@@ -97,10 +110,14 @@ func (d *Directory) Replicated() (workers int, down bool) {
 // Close ends the directory. Workers notice that by themselves.
 func (d *Directory) Close(ctx context.Context) error {
 	err := d.host.Close(ctx)
+	d.guard.Close()
 	d.lines.FlushSkipped()
 	d.log.Flush(flushTimeout)
 	return err
 }
+
+// ReloadSecurity makes the directory look at its certificate files now.
+func (d *Directory) ReloadSecurity() { d.guard.Reload() }
 
 // flushTimeout limits the time for writing the last lines of the log.
 const flushTimeout = time.Second

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // A Plane moves pages to and from peers. Only the method Close blocks. Slices in effects are borrowed: a plane copies
@@ -64,6 +65,8 @@ type Env struct {
 	Key         identity.Key        // of this incarnation of the node; the machine has the same key
 	Bounds      Bounds
 	Log         *slog.Logger // nil: slog.Default()
+	// Guard authenticates peers on connections between hosts; nil: connections are plain. It outlives the plane.
+	Guard *secure.Guard
 }
 
 // Bounds limits what a plane holds for its peers. Zero fields take the defaults.

@@ -2,6 +2,7 @@ package secure
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,6 +21,31 @@ type credentials struct {
 	policy *Policy
 	digest [sha256.Size]byte // of the content of all files
 }
+
+const (
+	// settleTries is how many times the files are read until certificate and key are a pair, and settlePause the time
+	// between two tries. A program that renews the files replaces one after the other.
+	settleTries = 20
+	settlePause = 50 * time.Millisecond
+)
+
+// loadSettled reads all files, and reads them again while certificate and key are no pair. The error is that of ctx if
+// ctx ends first.
+func loadSettled(ctx context.Context, c *Config) (x *credentials, err error) {
+	for range settleTries {
+		if x, err = loadCredentials(c); !errors.Is(err, errNoPair) {
+			return x, err
+		}
+		select {
+		case <-time.After(settlePause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return x, err
+}
+
+var errNoPair = errors.New("are no pair")
 
 // loadCredentials reads all files. The error names the key of the configuration, the file and what is wrong.
 func loadCredentials(c *Config) (*credentials, error) {
@@ -42,7 +68,7 @@ func loadCredentials(c *Config) (*credentials, error) {
 	x := &credentials{pool: x509.NewCertPool(), digest: digestOf(cert, key, ca, policy)}
 	// The error of X509KeyPair never quotes the key.
 	if x.pair, err = tls.X509KeyPair(cert, key); err != nil {
-		return nil, fmt.Errorf("security.cert %s and security.key %s are no pair: %w", c.Cert, c.Key, err)
+		return nil, fmt.Errorf("security.cert %s and security.key %s %w: %w", c.Cert, c.Key, errNoPair, err)
 	}
 	if x.name, err = IdentityOf(x.pair.Leaf); err != nil {
 		return nil, fmt.Errorf("security.cert %s: %w", c.Cert, err)

@@ -56,7 +56,7 @@ func Open(c Config) (*Guard, error) {
 	if c.Mode == Off {
 		return g, nil
 	}
-	x, err := loadCredentials(&c)
+	x, err := loadSettled(context.Background(), &c)
 	if err != nil {
 		return nil, err
 	}
@@ -134,17 +134,18 @@ func (g *Guard) watchFiles(ctx context.Context) {
 		case <-ticker.C:
 		case <-g.reload:
 		}
-		lastError = g.reloadFiles(lastError)
+		lastError = g.reloadFiles(ctx, lastError)
 		g.endConns()
 	}
 }
 
 // reloadFiles replaces the credentials if the files have changed. If the files cannot be used, the former credentials
 // stay in force, and the error is logged once. The result is the text of the error.
-func (g *Guard) reloadFiles(lastError string) string {
+func (g *Guard) reloadFiles(ctx context.Context, lastError string) string {
 	former := g.current.Load()
-	x, err := loadCredentials(&g.config)
+	x, err := loadSettled(ctx, &g.config)
 	switch {
+	case ctx.Err() != nil:
 	case err != nil && err.Error() != lastError:
 		g.stats.badReloads.Add(1)
 		g.config.Log.Error("the files of security cannot be used, and the former ones stay in force", "err", err,

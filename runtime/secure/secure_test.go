@@ -284,6 +284,32 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
+// A program that renews the files replaces them one by one. A process that starts in between waits for the second file.
+func TestStartDuringARenewal(t *testing.T) {
+	f := newFleet(t)
+	config := f.configOf("spiffe://fleet/decode/7", secure.Strict)
+	fresh := f.configOf("spiffe://fleet/decode/7", secure.Strict)
+	key, err := os.ReadFile(fresh.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(fresh.Cert, config.Cert); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error)
+	go func() {
+		g, err := secure.Open(config)
+		g.Close()
+		opened <- err
+	}()
+	if err := os.WriteFile(config.Key, key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
 // Files that cannot be used leave the former ones in force.
 func TestBadRenewal(t *testing.T) {
 	f := newFleet(t)

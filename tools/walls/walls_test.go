@@ -184,7 +184,7 @@ var rooms = []room{
 	{name: "runtime/control/valkey/valkeytest",
 		own: []string{"runtime/control/reserve", "runtime/control/valkey/server"}, foreign: none},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
-	{name: "runtime/config", own: []string{"effects", "protocol", "fsm/..."},
+	{name: "runtime/config", own: []string{"effects", "protocol", "runtime/secure", "fsm/..."},
 		foreign: []string{"go.yaml.in/yaml/v4"}},
 	// softnpu builds a C library; only tests use it.
 	{name: "runtime/softnpu", own: none, foreign: none},

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // Config holds the bounds and times of a transport, as far as libzmq can enforce them. Zero fields mean their
@@ -74,6 +75,10 @@ func (c Config) Opener() control.Opener {
 	return func(env control.Env) (control.Transport, error) {
 		if env.MaxInbound > 0 {
 			return nil, unboundedError(fmt.Sprintf("MaxInbound %d", env.MaxInbound), "libzmq bounds no connections")
+		}
+		if env.Guard.Mode() != secure.Off {
+			return nil, &control.Error{Code: effects.Unsupported, What: "security.mode " + env.Guard.Mode().String(),
+				Remedy: "libzmq has no TLS; use control.transport: zmq"}
 		}
 		if c.Log == nil {
 			c.Log = env.Log

@@ -56,8 +56,8 @@ type Config struct {
 	// 2s and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
-	// Guard authenticates the peers of all connections; nil: connections are plain, and every process is believed. The
-	// transport does not close the guard.
+	// Guard authenticates the peers of all connections. Default: that of control.Env if a node opens the transport;
+	// otherwise connections are plain, and every process is believed. The transport does not close the guard.
 	Guard *secure.Guard
 	// Poll limits the time for which the transport polls for the next message after a message has left, before
 	// sleeping (package netpoll). Default: that of control.Env if a node opens the transport; otherwise no polling.
@@ -85,6 +85,9 @@ func (c Config) Opener() control.Opener {
 		}
 		if c.Poll == 0 {
 			c.Poll = env.Poll
+		}
+		if c.Guard == nil {
+			c.Guard = env.Guard
 		}
 		if env.MaxInbound > 0 && (c.MaxInbound == 0 || c.MaxInbound > env.MaxInbound) {
 			c.MaxInbound = env.MaxInbound

@@ -30,7 +30,6 @@ var guards struct {
 
 // openMaybeSecured is the opener of all processes of this package's tests.
 func openMaybeSecured(ctx context.Context, env plane.Env) (plane.Plane, error) {
-	c := tcp.Config{}
 	if dir := os.Getenv(certsVariable); dir != "" {
 		guards.mu.Lock()
 		defer guards.mu.Unlock()
@@ -42,9 +41,9 @@ func openMaybeSecured(ctx context.Context, env plane.Env) (plane.Plane, error) {
 			}
 			guards.open = map[string]*secure.Guard{dir: g}
 		}
-		c.Guard = g
+		env.Guard = g
 	}
-	return c.Open(ctx, env)
+	return tcp.Open(ctx, env)
 }
 
 func secureConfig(dir string, mode secure.Mode) secure.Config {
@@ -90,6 +89,13 @@ func newGuard(t *testing.T, mode secure.Mode) *secure.Guard {
 	return g
 }
 
+func openWith(g *secure.Guard) plane.Opener {
+	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		env.Guard = g
+		return tcp.Open(ctx, env)
+	}
+}
+
 // Which modes of two nodes have a link between them, and whether a push over it arrives.
 func TestModesOfLinks(t *testing.T) {
 	useCerts(t)
@@ -102,8 +108,8 @@ func TestModesOfLinks(t *testing.T) {
 		{"permissive", "strict", true}, {"strict", "off", false}, {"strict", "permissive", true},
 	} {
 		t.Run(c.from+" to "+c.to, func(t *testing.T) {
-			a := planetest.OpenNode(t, tcp.Config{Guard: modes[c.from]}.Open, 1, 2, 4096)
-			b := planetest.OpenNode(t, tcp.Config{Guard: modes[c.to]}.Open, 2, 2, 4096)
+			a := planetest.OpenNode(t, openWith(modes[c.from]), 1, 2, 4096)
+			b := planetest.OpenNode(t, openWith(modes[c.to]), 2, 2, 4096)
 			imported := a.TryImport(t, b.Inc, b.Plane.Blob())
 			if linked := imported.Code == effects.OK; linked != c.linked {
 				t.Fatalf("the link is %s", imported.Code)
@@ -124,7 +130,7 @@ func TestModesOfLinks(t *testing.T) {
 func TestProofIsNotPassedOn(t *testing.T) {
 	useCerts(t)
 	g := newGuard(t, secure.Strict)
-	b := planetest.OpenNode(t, tcp.Config{Guard: g}.Open, 2, 2, 4096)
+	b := planetest.OpenNode(t, openWith(g), 2, 2, 4096)
 	greet := func(bind func(net.Conn) []byte) (*link.Welcome, error) {
 		conn, err := net.Dial("tcp", string(b.Plane.Blob()[3:]))
 		if err != nil {
@@ -170,7 +176,8 @@ func BenchmarkTLS(b *testing.B) {
 				return nil, err
 			}
 			_ = p.Close(ctx)
-			return tcp.Config{Streams: 1, Guard: guards.open[os.Getenv(certsVariable)]}.Open(ctx, env)
+			env.Guard = guards.open[os.Getenv(certsVariable)]
+			return tcp.Config{Streams: 1}.Open(ctx, env)
 		}},
 		planetest.Contender{Name: "plain", Open: tcp.Open}, planetest.Contender{Name: "plain1", Open: tcp.Config{Streams: 1}.Open})
 }

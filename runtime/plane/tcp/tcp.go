@@ -30,7 +30,6 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
-	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // Name is the plane's name in handshakes.
@@ -56,8 +55,6 @@ type Config struct {
 	Streams int
 	// BufferBytes is the size of the socket buffers of a stream at each end; if zero, the kernel adapts them.
 	BufferBytes int
-	// Guard authenticates and encrypts all connections; nil: connections are plain. The plane does not close the guard.
-	Guard *secure.Guard
 }
 
 // Open is a plane.Opener with the default configuration.
@@ -91,7 +88,7 @@ func (c Config) openWith(ctx context.Context, env plane.Env, by socketCalls) (pl
 		return nil, fmt.Errorf("listen for the tcp plane on %s port %d: %w", c.Host, c.Port, err)
 	}
 	p, err := link.Open(link.Config{
-		Name: Name, Env: env, Medium: &medium{streams: c.Streams, buffer: c.BufferBytes, calls: by, guard: c.Guard}, Listener: listener,
+		Name: Name, Env: env, Medium: &medium{streams: c.Streams, buffer: c.BufferBytes, calls: by, guard: env.Guard}, Listener: listener,
 		Address: framing.AdvertisedAddress(listener), MaxStreams: maxStreams,
 	})
 	if err != nil {

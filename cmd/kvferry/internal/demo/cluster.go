@@ -83,7 +83,7 @@ func (c *cluster) configureSlot(at *slot, p nodeSpec, o *Options) error {
 		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
 	}
 	at.program = program{name: p.name, args: []string{"node", "--config", path, "--commands"}, log: c.log, onStart: c.recordProcess}
-	return nil
+	return c.certs.prepare(&at.program, roleOf(p.role), nodeVariable)
 }
 
 // startNode starts a node's first process. If the start was refused as the faults require, startNode starts the node
@@ -116,7 +116,7 @@ func (c *cluster) startedProcesses() []*process {
 }
 
 func startCluster(ctx context.Context, o *Options) (*cluster, error) {
-	ws, err := newWorkspace(o.Log)
+	ws, err := newWorkspace(o)
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +140,13 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 	}
 	proxy := program{name: "proxy", args: []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, log: c.log,
 		onLine: c.onProxyLine}
+	if c.certs != nil {
+		folder, err := c.certs.issue("proxy", "proxy")
+		if err != nil {
+			return err
+		}
+		proxy.args = append(proxy.args, "--certs", folder)
+	}
 	if c.proxy, err = startProcess(ctx, proxy); err != nil {
 		return err
 	}

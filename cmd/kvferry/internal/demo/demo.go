@@ -33,6 +33,7 @@ type Options struct {
 	Speed       float64 // speed of the trace's clock; 0 replays without pauses
 	Concurrency int     // requests in progress; at least 1
 	Crash       bool    // kill a prefill process and a decode process, or two processes of a ring
+	Secure      bool    // security.mode: strict, with certificates that are renewed during the replay
 	Log         io.Writer
 	Progress    func(done, failed int) // called when a request ends; may be nil
 
@@ -66,7 +67,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	pinned := awaitIdle(ctx, c.nodeProcesses(), p.fetchStats)
 	unclean := c.stopAll()
 	defer c.cleanUp()
-	return p.finishReport(took, pinned, unclean, c.npuReport(&o, p.tally)), nil
+	report := p.finishReport(took, pinned, unclean, c.npuReport(&o, p.tally))
+	c.certs.report(&report.Outcome)
+	return report, nil
 }
 
 func (p *player) playJobs(ctx context.Context, jobs []job) {

@@ -27,7 +27,9 @@ type Outcome struct {
 	RestartMillis map[string]int64 `json:"restart_ms"`
 	Pinned        []string         `json:"pinned"`  // resources that nodes did not release
 	Unclean       []string         `json:"unclean"` // processes that did not end well
-	OK            bool             `json:"ok"`
+	// Renewals is how many times all certificates were renewed during a replay with --secure.
+	Renewals int  `json:"certificates_renewed,omitempty"`
+	OK       bool `json:"ok"`
 }
 
 // complete sets the fields that are known at the end of a replay: the duration, the resources that were not released,
@@ -64,6 +66,9 @@ func restartText(name string, millis int64) string {
 // failureRows returns the rows for failed attempts, pinned resources and processes that did not end well.
 func (o *Outcome) failureRows() [][2]string {
 	rows := [][2]string{{"failed attempts", formatFailures(o.Failures)}, {"still pinned", joinList(o.Pinned)}}
+	if o.Renewals > 0 {
+		rows = append(rows, [2]string{"security", fmt.Sprintf("strict; all certificates were renewed %d times", o.Renewals)})
+	}
 	if len(o.Unclean) > 0 {
 		rows = append(rows, [2]string{"processes", joinList(o.Unclean)})
 	}

@@ -120,7 +120,7 @@ type registeredPlayer struct {
 // RunRegistered replays the trace with registered blocks and returns the report. It fails as Run does.
 func RunRegistered(ctx context.Context, o RegisteredOptions) (*RegisteredReport, error) {
 	o.Concurrency = max(o.Concurrency, 1)
-	ws, err := newWorkspace(o.Log)
+	ws, err := newWorkspace(&o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,9 @@ func RunRegistered(ctx context.Context, o RegisteredOptions) (*RegisteredReport,
 			unclean = append(unclean, err.Error())
 		}
 	}
-	return g.finishReport(took, pinned, unclean), nil
+	report := g.finishReport(took, pinned, unclean)
+	g.certs.report(&report.Outcome)
+	return report, nil
 }
 
 // startEngine starts the ranks of an engine. If it fails, the returned engine has the ranks that were started.
@@ -182,7 +184,7 @@ func (g *registeredPlayer) startEngine(ctx context.Context, name string, ranks i
 		at, p := &slot{}, program{name: fmt.Sprintf("%s-%d", name, rank), args: []string{"node", "--commands"}}
 		e.slots = append(e.slots, at)
 		e.peers = append(e.peers, agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[1]})
-		if err := g.startSlot(ctx, at, p, fmt.Sprintf(registeredText, host, ports[0], ports[1], g.options.Plane, regTokens,
+		if err := g.startSlot(ctx, at, p, "both", fmt.Sprintf(registeredText, host, ports[0], ports[1], g.options.Plane, regTokens,
 			regLayers, regHeads/ranks, regHeadSize, name, ranks, rank, regHeads, g.options.cellHeads(), regBlocks,
 			regLease)); err != nil {
 			return e, err

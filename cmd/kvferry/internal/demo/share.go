@@ -84,7 +84,9 @@ func RunSharing(ctx context.Context, o SharingOptions) (*SharingReport, error) {
 	pinned := awaitIdle(ctx, t.instanceProcesses(), s.fetchStats)
 	unclean = append(unclean, t.stopAll()...)
 	defer t.cleanUp()
-	return s.finishReport(took, pinned, unclean), nil
+	report := s.finishReport(took, pinned, unclean)
+	t.certs.report(&report.Outcome)
+	return report, nil
 }
 
 // playJobs replays the requests. The first request is played alone, and the rest begins when the directories know the

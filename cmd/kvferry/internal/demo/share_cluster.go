@@ -62,7 +62,7 @@ extra_config:
 %s`
 
 func startSharing(ctx context.Context, o *SharingOptions) (*sharingCluster, error) {
-	ws, err := newWorkspace(o.Log)
+	ws, err := newWorkspace(&o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (t *sharingCluster) startAll(ctx context.Context, o *SharingOptions) error 
 		d := &directoryNode{}
 		t.directories = append(t.directories, d)
 		if err := t.startSlot(ctx, &d.slot, program{name: fmt.Sprintf("directory-%d", i), onLine: d.recordLine,
-			args: []string{"directory", "--json", "--every", "50ms"}, readyText: `"ports":`},
+			args: []string{"directory", "--json", "--every", "50ms"}, readyText: `"ports":`}, "directory",
 			fmt.Sprintf(directoryText, host, ports[0], ports[1], ports[2], line)); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (t *sharingCluster) startAll(ctx context.Context, o *SharingOptions) error 
 			more += fmt.Sprintf("enable_pd: true\npd_role: both\npd_peer_host: %s\npd_peer_init_port: %d\n"+
 				"pd_peer_alloc_port: %d\npd_skip_proxy_notification: true\n", host, ports[0], ports[3])
 		}
-		if err := t.startSlot(ctx, at, program{name: name, args: []string{"node", "--commands"}},
+		if err := t.startSlot(ctx, at, program{name: name, args: []string{"node", "--commands"}}, "both",
 			fmt.Sprintf(instanceText, host, ports[0], ports[1], more, o.Plane, s.chunkTokens, o.Pages*s.pageBytes(), name,
 				ports[2], strings.Join(pullAddrs, ", "), strings.Join(replyAddrs, ", "), s.layers, s.kvHeads, s.headSize,
 				arena, o.leaseLines())); err != nil {
@@ -128,13 +128,21 @@ func (t *sharingCluster) startAll(ctx context.Context, o *SharingOptions) error 
 	return nil
 }
 
-// startSlot writes the configuration of a slot and starts the slot's first process.
-func (g *workspace) startSlot(ctx context.Context, at *slot, p program, text string) error {
+// startSlot writes the configuration of a slot and starts the slot's first process. Role is the role of the process in
+// the policy.
+func (g *workspace) startSlot(ctx context.Context, at *slot, p program, role, text string) error {
 	path := filepath.Join(g.dir, p.name+".yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
 	}
 	p.args, p.log = append(p.args, "--config", path), g.log
+	variable := nodeVariable
+	if role == "directory" {
+		variable = directoryVariable
+	}
+	if err := g.certs.prepare(&p, role, variable); err != nil {
+		return err
+	}
 	at.program = p
 	return at.startFirst(ctx)
 }

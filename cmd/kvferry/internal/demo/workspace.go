@@ -14,14 +14,18 @@ type workspace struct {
 	dir   string // the folder of configurations and logs
 	log   io.Writer
 	ports []*reserve.Port // reserved until the end, because a restarted process uses the same ports
+	certs *certificates   // nil: connections are plain
 }
 
-func newWorkspace(log io.Writer) (g workspace, err error) {
+func newWorkspace(o *Options) (g workspace, err error) {
 	if g.dir, err = os.MkdirTemp("", "kvferry-demo-"); err != nil {
 		return g, fmt.Errorf("make a folder for configurations: %w", err)
 	}
-	g.log = &syncWriter{w: log}
-	return g, nil
+	g.log = &syncWriter{w: o.Log}
+	if o.Secure {
+		g.certs, err = newCertificates(g.dir)
+	}
+	return g, err
 }
 
 // reservePorts reserves n free ports until cleanUp.
@@ -39,6 +43,7 @@ func (g *workspace) reservePorts(n int) (ports []uint16, err error) {
 
 // cleanUp releases the ports and removes the folder.
 func (g *workspace) cleanUp() {
+	g.certs.close()
 	for _, p := range g.ports {
 		_ = p.Close() // The end of this process closes the port as well.
 	}

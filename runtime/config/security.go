@@ -1,0 +1,133 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/kvferry/kvferry/runtime/secure"
+)
+
+// Security has the parameters by which the process and its peers authenticate each other.
+type Security struct {
+	Mode secure.Mode
+	// Cert, Key, CA and Policy are the files of secure.Config. All are set unless Mode is Off.
+	Cert, Key, CA, Policy string
+	// AllowOff permits Mode Off on addresses that other hosts can reach.
+	AllowOff bool
+
+	exposed []Problem // addresses that other hosts can reach although Mode is Off and AllowOff is not set
+}
+
+// CheckExposed returns an error if the process would listen, without authentication, on an address that other hosts can
+// reach, and the configuration does not allow that. Programs call it before they open sockets; a configuration that is
+// only compared or printed needs no security.
+func (s *Security) CheckExposed() error {
+	if len(s.exposed) == 0 {
+		return nil
+	}
+	return &Error{Problems: s.exposed}
+}
+
+// Open opens the guard of the process, and logs who the process is; the guard is nil if Mode is Off.
+func (s *Security) Open(log *slog.Logger) (*secure.Guard, error) {
+	if s.Mode == secure.Off {
+		if s.AllowOff {
+			log.Warn("security.mode is off: every process that reaches this process's ports can read and replace KV caches",
+				"remedy", "set security.mode to permissive or strict (docs/security.md)")
+		}
+		return nil, nil
+	}
+	g, err := secure.Open(secure.Config{Mode: s.Mode, Cert: s.Cert, Key: s.Key, CA: s.CA, Policy: s.Policy, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	log.Info("peers are authenticated", "mode", s.Mode.String(), "identity", g.Name())
+	if s.Mode == secure.Permissive {
+		log.Warn("security.mode is permissive: a peer without TLS is believed as before",
+			"remedy", "set security.mode to strict when all peers have permissive or strict")
+	}
+	return g, nil
+}
+
+const (
+	securityModeKey     = "security.mode"
+	securityAllowOffKey = "security.allow_off"
+)
+
+// securityFiles are the keys of the files.
+var securityFiles = []struct {
+	name string
+	path func(*Security) *string
+	doc  string
+}{
+	{"security.cert", func(s *Security) *string { return &s.Cert }, "the PEM file with this process's certificate, and with " +
+		"intermediate certificates if there are any. The identity is the certificate's URI or, without a URI, its first DNS name"},
+	{"security.key", func(s *Security) *string { return &s.Key }, "the PEM file with the private key of the certificate"},
+	{"security.ca", func(s *Security) *string { return &s.CA }, "the PEM file with the certificates of the authorities whose " +
+		"certificates are trusted; to change the authority, list both until all certificates are new"},
+	{"security.policy", func(s *Security) *string { return &s.Policy }, "the YAML file that gives roles to identities " +
+		"([security](security.md)); an identity without a role is refused"},
+}
+
+// securityKeys are the keys of a node and of a directory.
+var securityKeys = makeSecurityKeys()
+
+func makeSecurityKeys() []key {
+	keys := []key{{name: securityModeKey, kind: wordKind(func(d *draft) *secure.Mode { return &d.cfg.Security.Mode },
+		[]choice[secure.Mode]{{"off", secure.Off}, {"permissive", secure.Permissive}, {"strict", secure.Strict}}, 0, nil), def: "off",
+		doc: "whether connections are authenticated and encrypted by mutual TLS 1.3: `strict` accepts nothing else, `off` " +
+			"believes every process that reaches a port, and `permissive` accepts both, for the time in which a fleet changes over"}}
+	for _, f := range securityFiles {
+		keys = append(keys, key{name: f.name, kind: pathKind(pemPathLenMax, func(d *draft) *string { return f.path(&d.cfg.Security) }),
+			doc: f.doc + ". It is read again within 10 s after it has changed"})
+	}
+	return append(keys, key{name: securityAllowOffKey, kind: boolKind(func(d *draft) *bool { return &d.cfg.Security.AllowOff }), def: "false",
+		doc: "accepts `security.mode: off` on addresses that other hosts can reach: all hosts and users that reach them can read " +
+			"and replace KV caches. Set it to true only on a dedicated network of the fleet"})
+}
+
+// validateSecurity checks the keys of security. Hosts are the addresses on which the process listens, by the key of each.
+func (d *draft) validateSecurity(hosts map[string]string) {
+	s := &d.cfg.Security
+	for _, f := range securityFiles {
+		switch given := *f.path(s) != ""; {
+		case s.Mode != secure.Off && !given:
+			d.addProblem(Problem{Code: Missing, File: d.cfg.Name, Field: ownPath(f.name), Remedy: fmt.Sprintf("it is missing, and %s "+
+				"is %s: name the file; kvferry certs makes all four", securityModeKey, s.Mode)})
+		case s.Mode == secure.Off && given:
+			d.addProblemAt(ownPath(f.name), Conflict, fmt.Sprintf("no connection is authenticated; set %s: permissive or strict, or "+
+				"remove this key", securityModeKey))
+		}
+	}
+	if s.Mode != secure.Off || s.AllowOff {
+		return
+	}
+	for name, host := range hosts {
+		if host == "" || isLoopbackHost(host) {
+			continue
+		}
+		at, given := d.settings[name]
+		if !given {
+			at = setting{field: name, file: d.cfg.Name}
+		}
+		s.exposed = append(s.exposed, at.newProblem(Conflict, fmt.Sprintf("with %s: off, every process that reaches this address can read and replace KV "+
+			"caches: set %[1]s: strict (docs/security.md), or give a loopback address, or, if the network belongs to the fleet "+
+			"alone, set %s: true", ownPath(securityModeKey), ownPath(securityAllowOffKey))))
+	}
+}
+
+// validateNodeSecurity checks the keys of security against the other keys of a node.
+func (d *draft) validateNodeSecurity() {
+	c := &d.cfg
+	d.validateSecurity(map[string]string{"pd_peer_host": c.PeerHost})
+	if c.Security.Mode == secure.Off {
+		return
+	}
+	if c.Control == ControlLibZMQ {
+		d.addProblemAt(ownPath("control.transport"), Conflict, fmt.Sprintf("libzmq has no TLS; use zmq, or set %s: off", securityModeKey))
+	}
+	if c.Security.Mode == secure.Strict && (c.Channel == ChannelNIXL || c.NeedsNPU()) {
+		d.addProblemAt("transfer_channel", Conflict, fmt.Sprintf("the plane's own connections and its payload are not encrypted, so %s: "+
+			"strict would promise too much; use permissive, and isolate the network of the plane", securityModeKey))
+	}
+}
