@@ -100,7 +100,7 @@ type Env struct {
 	// core meanwhile. Zero: no polling. A transport that cannot poll ignores the field.
 	Poll time.Duration
 	// Guard authenticates the peers of all connections; nil: connections are plain. A transport that cannot use a guard
-	// fails to open if the guard's mode is not Off. The guard outlives the transport.
+	// fails to open if there is one. The guard outlives the transport.
 	Guard *secure.Guard
 	// MaxInbound bounds the inbound connections that are open at a time, below the transport's own bound; zero leaves
 	// that bound alone. A program with several transports divides the file descriptors of the process in this way.

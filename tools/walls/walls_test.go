@@ -133,14 +133,14 @@ var rooms = []room{
 		foreign: []string{"go.yaml.in/yaml/v4", "pgregory.net/rapid"}},
 
 	{name: "runtime/device", own: []string{"effects", "runtime/plane"}, foreign: none},
-	{name: "runtime/plane", own: []string{"identity", "effects", "runtime/plane/backing"}, foreign: none},
+	{name: "runtime/plane", own: []string{"identity", "effects", "runtime/plane/backing", "runtime/secure"}, foreign: none},
 	// backing allocates the real memory of pools of every kind.
 	{name: "runtime/plane/backing", own: none, foreign: none},
 	// framing has the frames and blobs of the connections of all planes.
 	{name: "runtime/plane/framing", own: []string{"identity"}, foreign: none},
 	{name: "runtime/plane/internal/...", own: []string{"effects", "identity", "runtime/internal/door",
 		"runtime/internal/nowait", "runtime/internal/loglimit", "runtime/internal/stepper", "runtime/plane",
-		"runtime/plane/framing", "runtime/plane/internal/..."}},
+		"runtime/plane/framing", "runtime/plane/internal/...", "runtime/secure"}},
 	{name: "runtime/plane/planetest",
 		own: []string{"effects", "identity", "contract", "runtime/internal/proctest", "runtime/plane",
 			"runtime/plane/liar"}},
@@ -153,8 +153,8 @@ var rooms = []room{
 		"runtime/internal/door", "runtime/internal/loglimit", "runtime/plane", "runtime/plane/framing"}},
 	{name: "runtime/plane/...",
 		own: []string{"effects", "identity", "runtime/internal/peercred", "runtime/plane", "runtime/plane/framing",
-			"runtime/plane/internal/..."}},
-	{name: "runtime/control", own: []string{"effects"}, foreign: none},
+			"runtime/plane/internal/...", "runtime/secure"}},
+	{name: "runtime/control", own: []string{"effects", "runtime/secure"}, foreign: none},
 	{name: "runtime/control/controltest",
 		own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
 	// zmtp is ZeroMQ's wire protocol without sockets. Its tests use libzmq, but tests are not checked here.

@@ -10,7 +10,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
-	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // Config holds the bounds and times of a transport, as far as libzmq can enforce them. Zero fields mean their
@@ -76,8 +75,8 @@ func (c Config) Opener() control.Opener {
 		if env.MaxInbound > 0 {
 			return nil, unboundedError(fmt.Sprintf("MaxInbound %d", env.MaxInbound), "libzmq bounds no connections")
 		}
-		if env.Guard.Mode() != secure.Off {
-			return nil, &control.Error{Code: effects.Unsupported, What: "security.mode " + env.Guard.Mode().String(),
+		if env.Guard != nil {
+			return nil, &control.Error{Code: effects.Unsupported, What: "authenticate peers by TLS",
 				Remedy: "libzmq has no TLS; use control.transport: zmq"}
 		}
 		if c.Log == nil {
