@@ -22,10 +22,9 @@ func newCertsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs ROLE/NAME...",
 		Short: "Make certificates to try security with",
-		Long: `certs makes an authority, and a certificate for each ROLE/NAME, with the files that
-security.cert, security.key, security.ca and security.policy name: the folder OUT/ROLE/NAME
-has tls.crt, tls.key, ca.crt and policy.yaml. The identity is spiffe://DOMAIN/ROLE/NAME, and
-the policy gives each identity the role in its name. The roles are prefill, decode,
+		Long: `certs makes an authority, and a certificate for each ROLE/NAME. The folder OUT/ROLE/NAME, for
+the key security.dir, has tls.crt, tls.key, ca.crt and policy.yaml. The identity is
+spiffe://DOMAIN/ROLE/NAME, and the policy gives each identity the role in its name. The roles are prefill, decode,
 directory, proxy and operator; both is for a node with pd_role: both.
 
 The authority's key is not kept, so a later run makes certificates that the files of an

@@ -24,6 +24,9 @@ func Compare(a, b *Config) []Problem {
 		c.checkDirection()
 	}
 	c.checkInstances()
+	if clashOf(&a.Security, &b.Security) {
+		c.addProblem(ownPath(securityModeKey), b.Security.Mode, clashRemedy, a.Name, a.Security.Mode)
+	}
 	return c.problems
 }
 

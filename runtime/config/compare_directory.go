@@ -26,6 +26,9 @@ func CompareDirectories(nodes []*Config, directories []*Directory) (problems, no
 		for _, d := range directories {
 			c.checkPorts(d)
 			if c.usesDirectory(d) {
+				if clashOf(&n.Security, &d.Security) {
+					c.addProblem(ownPath(securityModeKey), n.Security.Mode, clashRemedy, d.Name, d.Security.Mode)
+				}
 				c.checkHeartbeats(d)
 				c.checkBatches(d)
 			}

@@ -54,6 +54,9 @@ func TestContainersOfExamples(t *testing.T) {
 					}
 					return got
 				}
+				if err := securityOf(read("")).CheckExposed(); err != nil {
+					t.Errorf("it does not start: %v", err)
+				}
 				for name, value := range one.env {
 					if reflect.DeepEqual(read(""), read(name)) {
 						t.Errorf("%s=%s changes nothing of %s", name, value, one.file)
@@ -62,6 +65,14 @@ func TestContainersOfExamples(t *testing.T) {
 			})
 		}
 	}
+}
+
+// securityOf gives that of a configuration of either kind.
+func securityOf(parsed any) *config.Security {
+	if d, ok := parsed.(*config.Directory); ok {
+		return &d.Security
+	}
+	return &parsed.(*config.Config).Security
 }
 
 // composed gives those of compose.yaml.

@@ -110,8 +110,8 @@ var directoryNodeKeys = []string{"limits.message_bytes", "link.handshake_timeout
 	"tables.guests_per_address", "tables.strangers", "tables.mailbox", "log.level", "log.format"}
 
 var directorySchema = schema{
-	top: controllerKeys, own: slices.Concat(directoryKeys, selectKeys(nodeKeys, directoryNodeKeys), securityKeys), envPrefix: "LMCACHE_CONTROLLER_",
-	owner: "LMCache's controller",
+	top: controllerKeys, own: slices.Concat(directoryKeys, selectKeys(nodeKeys, directoryNodeKeys), securityKeys),
+	envPrefix: "LMCACHE_CONTROLLER_", owner: "LMCache's controller",
 }
 
 // selectKeys returns the rows of another table with the given names.

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/kvferry/kvferry/runtime/secure"
 )
@@ -12,6 +13,7 @@ type Security struct {
 	Mode secure.Mode
 	// Cert, Key, CA and Policy are the files of secure.Config. All are set unless Mode is Off.
 	Cert, Key, CA, Policy string
+	dir                   string // has the files that the keys do not name; empty: none
 	// AllowOff permits Mode Off on addresses that other hosts can reach.
 	AllowOff bool
 
@@ -51,21 +53,23 @@ func (s *Security) Open(log *slog.Logger) (*secure.Guard, error) {
 
 const (
 	securityModeKey     = "security.mode"
+	securityDirKey      = "security.dir"
 	securityAllowOffKey = "security.allow_off"
 )
 
-// securityFiles are the keys of the files.
+// securityFiles are the keys of the files, with the name of each file in security.dir. The names are those of
+// cert-manager, of SPIRE's helper and of kvferry certs.
 var securityFiles = []struct {
-	name string
-	path func(*Security) *string
-	doc  string
+	name, file string
+	path       func(*Security) *string
+	doc        string
 }{
-	{"security.cert", func(s *Security) *string { return &s.Cert }, "the PEM file with this process's certificate, and with " +
+	{"security.cert", "tls.crt", func(s *Security) *string { return &s.Cert }, "the PEM file with this process's certificate, and with " +
 		"intermediate certificates if there are any. The identity is the certificate's URI or, without a URI, its first DNS name"},
-	{"security.key", func(s *Security) *string { return &s.Key }, "the PEM file with the private key of the certificate"},
-	{"security.ca", func(s *Security) *string { return &s.CA }, "the PEM file with the certificates of the authorities whose " +
+	{"security.key", "tls.key", func(s *Security) *string { return &s.Key }, "the PEM file with the private key of the certificate"},
+	{"security.ca", "ca.crt", func(s *Security) *string { return &s.CA }, "the PEM file with the certificates of the authorities whose " +
 		"certificates are trusted; to change the authority, list both until all certificates are new"},
-	{"security.policy", func(s *Security) *string { return &s.Policy }, "the YAML file that gives roles to identities " +
+	{"security.policy", "policy.yaml", func(s *Security) *string { return &s.Policy }, "the YAML file that gives roles to identities " +
 		"([security](security.md)); an identity without a role is refused"},
 }
 
@@ -76,24 +80,43 @@ func makeSecurityKeys() []key {
 	keys := []key{{name: securityModeKey, kind: wordKind(func(d *draft) *secure.Mode { return &d.cfg.Security.Mode },
 		[]choice[secure.Mode]{{"off", secure.Off}, {"permissive", secure.Permissive}, {"strict", secure.Strict}}, 0, nil), def: "off",
 		doc: "whether connections are authenticated and encrypted by mutual TLS 1.3: `strict` accepts nothing else, `off` " +
-			"believes every process that reaches a port, and `permissive` accepts both, for the time in which a fleet changes over"}}
+			"believes every process that reaches a port, and `permissive` accepts both, for the time in which a fleet changes over"},
+		{name: securityDirKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.cfg.Security.dir }),
+			doc: "the folder with the files `tls.crt`, `tls.key`, `ca.crt` and `policy.yaml`, unless the keys below name others"}}
 	for _, f := range securityFiles {
 		keys = append(keys, key{name: f.name, kind: pathKind(pemPathLenMax, func(d *draft) *string { return f.path(&d.cfg.Security) }),
-			doc: f.doc + ". It is read again within 10 s after it has changed"})
+			doc: f.doc + ". It is read again within 10 s after it has changed; `" + f.file + "` in `security.dir` if unset"})
 	}
 	return append(keys, key{name: securityAllowOffKey, kind: boolKind(func(d *draft) *bool { return &d.cfg.Security.AllowOff }), def: "false",
 		doc: "accepts `security.mode: off` on addresses that other hosts can reach: all hosts and users that reach them can read " +
 			"and replace KV caches. Set it to true only on a dedicated network of the fleet"})
 }
 
-// validateSecurity checks the keys of security. Hosts are the addresses on which the process listens, by the key of each.
+// clashOf reports whether two processes cannot connect because one of them is strict and the other one has no
+// certificate.
+func clashOf(a, b *Security) bool {
+	return min(a.Mode, b.Mode) == secure.Off && max(a.Mode, b.Mode) == secure.Strict
+}
+
+// clashRemedy is the remedy for a clash, with the name and the mode of the other file.
+const clashRemedy = "%s has %v, and a strict process talks only to processes with certificates; while the fleet changes over, " +
+	"use permissive in both"
+
+// validateSecurity checks the keys of security. Hosts are the addresses on which the process listens, by the key of
+// each.
 func (d *draft) validateSecurity(hosts map[string]string) {
 	s := &d.cfg.Security
+	if s.Mode == secure.Off && s.dir != "" {
+		d.addProblemAt(ownPath(securityDirKey), Conflict, fmt.Sprintf("no connection is authenticated; set %s: permissive or strict, or "+
+			"remove this key", securityModeKey))
+	}
 	for _, f := range securityFiles {
 		switch given := *f.path(s) != ""; {
+		case s.Mode != secure.Off && !given && s.dir != "":
+			*f.path(s) = filepath.Join(s.dir, f.file)
 		case s.Mode != secure.Off && !given:
 			d.addProblem(Problem{Code: Missing, File: d.cfg.Name, Field: ownPath(f.name), Remedy: fmt.Sprintf("it is missing, and %s "+
-				"is %s: name the file; kvferry certs makes all four", securityModeKey, s.Mode)})
+				"is %s: name the file, or a folder by %s; kvferry certs makes one", securityModeKey, s.Mode, securityDirKey)})
 		case s.Mode == secure.Off && given:
 			d.addProblemAt(ownPath(f.name), Conflict, fmt.Sprintf("no connection is authenticated; set %s: permissive or strict, or "+
 				"remove this key", securityModeKey))
@@ -110,9 +133,9 @@ func (d *draft) validateSecurity(hosts map[string]string) {
 		if !given {
 			at = setting{field: name, file: d.cfg.Name}
 		}
-		s.exposed = append(s.exposed, at.newProblem(Conflict, fmt.Sprintf("with %s: off, every process that reaches this address can read and replace KV "+
-			"caches: set %[1]s: strict (docs/security.md), or give a loopback address, or, if the network belongs to the fleet "+
-			"alone, set %s: true", ownPath(securityModeKey), ownPath(securityAllowOffKey))))
+		s.exposed = append(s.exposed, at.newProblem(Conflict, fmt.Sprintf("with %s: off, every process that reaches this address "+
+			"can read and replace KV caches: set %[1]s: strict (docs/security.md), or give a loopback address, or, if the network "+
+			"belongs to the fleet alone, set %s: true", ownPath(securityModeKey), ownPath(securityAllowOffKey))))
 	}
 }
 

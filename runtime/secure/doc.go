@@ -1,15 +1,15 @@
 // Package secure authenticates and encrypts the connections between processes by mutual TLS 1.3.
 //
-// A [Guard] holds the process's certificate, the certificates of the authorities that it trusts, and a policy that gives
-// roles to identities. The guard reads the files again when they change, so that certificates are renewed while
+// A [Guard] holds the process's certificate, the certificates of the authorities that it trusts, and a policy that
+// gives roles to identities. The guard reads the files again when they change, so that certificates are renewed while
 // connections are open. [Guard.Accept] and [Guard.Connect] turn a connection into one whose peer is known:
 //
 //	guard, err := secure.Open(secure.Config{Mode: secure.Strict, Cert: "tls.crt", Key: "tls.key", CA: "ca.crt",
 //		Policy: "policy.yaml"})
 //	conn, peer, err := guard.Accept(conn, secure.FaceControl)  // peer.Name is "spiffe://fleet/decode/7"
 //
-// The identity of a peer is the URI in its certificate (a SPIFFE ID, for example) or, without a URI, the first DNS name.
-// The policy maps identities to roles; an identity without a role is refused:
+// The identity of a peer is the URI in its certificate (a SPIFFE ID, for example) or, without a URI, the first DNS
+// name. The policy maps identities to roles; an identity without a role is refused:
 //
 //	identities:
 //	  - name: spiffe://fleet/prefill/*    # each * stands for one segment

@@ -24,8 +24,8 @@ type policyEntry struct {
 	roles   effects.Roles
 }
 
-// A pattern is an identity of which each segment may be "*", which stands for exactly one segment. The segments of a URI
-// are separated by slashes, and those of a DNS name by dots.
+// A pattern is an identity of which each segment may be "*", which stands for exactly one segment. The segments of a
+// URI are separated by slashes, and those of a DNS name by dots.
 type pattern struct {
 	text     string
 	segments []string

@@ -153,8 +153,8 @@ func TestBothEndsAreKnown(t *testing.T) {
 	_, _ = c.conn.Close(), s.conn.Close()
 }
 
-// A peer is refused that has no certificate of the fleet, no role, the wrong role, or speaks another protocol. The error
-// at the end that refuses names the reason.
+// A peer is refused that has no certificate of the fleet, no role, the wrong role, or speaks another protocol. The
+// error at the end that refuses names the reason.
 func TestRefusedPeers(t *testing.T) {
 	f, other := newFleet(t), newFleet(t)
 	decode := f.guard("spiffe://fleet/decode/7", secure.Strict)

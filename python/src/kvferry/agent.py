@@ -19,6 +19,7 @@ from kvferry.codes import Code
 from kvferry.errors import Error, ErrorDetails
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 BINARY_VARIABLE = "KVFERRY_BIN"
@@ -98,6 +99,7 @@ def start(
     binary: str | None = None,
     timeout: float = 30.0,
     stderr: Any = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Agent:
     """Run kvferry agent with a configuration, and return when it serves.
 
@@ -107,13 +109,18 @@ def start(
         binary: the command; None to find it.
         timeout: how long the agent may take to start, in seconds.
         stderr: where its log goes; this process's stderr by default.
+        variables: environment variables of the agent beside those of this process, such as LMCACHE_EXTRA_CONFIG.
 
     Raises:
         Error: the agent did not start.
     """
     command = [binary or find_binary(), "agent", "--config", os.fspath(config), "--socket", os.fspath(socket)]
     process = subprocess.Popen(  # noqa: S603 (The command is the caller's.)
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, **(variables or {})},
     )
     try:
         return Agent(process, _read_announcement(process, timeout))

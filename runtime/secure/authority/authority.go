@@ -1,5 +1,6 @@
-// Package authority issues certificates for a fleet's processes: for the demo, for tests, and for trying security on one
-// machine. A fleet in production has an authority of its own, such as cert-manager or SPIRE, whose files serve as well.
+// Package authority issues certificates for a fleet's processes: for the demo, for tests, and for trying security on
+// one machine. A fleet in production has an authority of its own, such as cert-manager or SPIRE, whose files serve as
+// well.
 package authority
 
 import (

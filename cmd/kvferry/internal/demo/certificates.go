@@ -103,9 +103,8 @@ func (c *certificates) prepare(p *program, role, variable string) error {
 	if err != nil {
 		return err
 	}
-	in := func(file string) string { return filepath.Join(folder, file) }
 	override, err := json.Marshal(map[string]any{"kvferry": map[string]any{"security": map[string]string{"mode": "strict",
-		"cert": in(authority.CertFile), "key": in(authority.KeyFile), "ca": in(authority.CAFile), "policy": in(authority.PolicyFile)}}})
+		"dir": folder}}})
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,10 @@ const contextMax = 16
 // ErrRefused is wrapped by the error for a peer that refused the handshake and stated a reason.
 var ErrRefused = errors.New("the peer refused the connection")
 
-// Refuse completes the greeting with a peer and tells it why the connection ends. The reason has at most 255 bytes.
+// maxReason is the longest reason, in bytes.
+const maxReason = 255
+
+// Refuse completes the greeting with a peer and tells it why the connection ends. The reason has at most maxReason bytes.
 func Refuse(conn io.ReadWriter, reason string) {
 	if _, err := conn.Write(AppendGreeting(nil)); err != nil {
 		return
@@ -99,7 +102,7 @@ func ReadReady(r io.Reader) (socketType string, err error) {
 	case err != nil:
 		return "", err
 	case c.name == commandError && len(c.data) > 0:
-		return "", fmt.Errorf("%w: %q", ErrRefused, c.data[1:])
+		return "", fmt.Errorf("%w: %q", ErrRefused, c.data[1:min(len(c.data), 1+maxReason)])
 	case c.name != commandReady:
 		return "", protocolError("%q instead of READY", c.name)
 	}

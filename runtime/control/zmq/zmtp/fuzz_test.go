@@ -35,7 +35,7 @@ func (c *counting) Read(b []byte) (int, error) {
 // known says whether err is one that a connection may end with: each is told to somebody, who must know whose fault it
 // is.
 func known(err error) bool {
-	return slices.ContainsFunc([]error{zmtp.ErrProtocol, zmtp.ErrSocketType, zmtp.ErrUnbounded, io.EOF,
+	return slices.ContainsFunc([]error{zmtp.ErrProtocol, zmtp.ErrSocketType, zmtp.ErrUnbounded, zmtp.ErrRefused, io.EOF,
 		io.ErrUnexpectedEOF},
 		func(fine error) bool { return errors.Is(err, fine) })
 }

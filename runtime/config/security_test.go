@@ -1,0 +1,53 @@
+package config
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A process does not open an address that other hosts reach without authentication, unless its file says so.
+func TestExposed(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to string
+		exposed  bool
+	}{
+		"loopback":   {"pd_peer_host: 10.0.0.2", "pd_peer_host: 127.0.0.2", false},
+		"another":    {"", "", true},
+		"a name":     {"pd_peer_host: 10.0.0.2", "pd_peer_host: decode.example", true},
+		"declared":   {"  kvferry:\n", "  kvferry:\n    security: {allow_off: true}\n", false},
+		"permissive": {"  kvferry:\n", "  kvferry:\n    security: {mode: permissive, dir: /certs}\n", false},
+		"strict":     {"  kvferry:\n", "  kvferry:\n    security: {mode: strict, dir: /certs}\n", false},
+	} {
+		text := strings.Replace(receiverYAML, c.from, c.to, 1)
+		cfg, err := Parse("node.yaml", []byte(text), environ())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := cfg.Security.CheckExposed(); (err != nil) != c.exposed {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+	d, err := ParseDirectory("directory.yaml", []byte("controller_host: 0.0.0.0\n"), environ())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Security.CheckExposed(); err == nil || !strings.Contains(err.Error(), "directory.yaml:1:18: controller_host") {
+		t.Errorf("every interface: the error is %v", err)
+	}
+}
+
+// The files of a folder have the names that kvferry certs, cert-manager and SPIRE's helper give them, and each can be
+// elsewhere.
+func TestSecurityFolder(t *testing.T) {
+	text := strings.Replace(receiverYAML, "  kvferry:\n", "  kvferry:\n    security: {mode: strict, dir: /certs, policy: /etc/policy.yaml}\n", 1)
+	cfg, err := Parse("node.yaml", []byte(text), environ())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := cfg.Security
+	if got := []string{s.Cert, s.Key, s.CA, s.Policy}; strings.Join(got, " ") !=
+		filepath.Join("/certs", "tls.crt")+" /certs/tls.key /certs/ca.crt /etc/policy.yaml" {
+		t.Errorf("the files are %v", got)
+	}
+}
