@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // A Directory is the validated configuration of a directory. To workers, a directory is LMCache's controller.
@@ -116,6 +117,10 @@ func (d *draft) validateDirectory() {
 		host = "0.0.0.0"
 	}
 	d.validateSecurity(map[string]string{controllerHostKey: host})
+	if log := &c.Shared; d.cfg.Security.Mode == secure.Strict && log.Addr.Host != "" && !log.TLS && !isLoopbackHost(log.Addr.Host) {
+		d.addProblemAt(ownPath(sharedLogKey), Conflict, fmt.Sprintf("the log is read and written without TLS, and a process that writes "+
+			"it speaks for all directories, so %s: strict would promise too much; set %s: true", securityModeKey, logTLSKey))
+	}
 }
 
 // checkLogKeys reports keys of the shared log that require another key which is missing.

@@ -90,9 +90,11 @@ var directoryKeys = []key{
 	{name: logTLSKey, kind: boolKind(func(d *draft) *bool { return &d.directory.Shared.TLS }), def: "false",
 		doc: "whether the server uses TLS, with a certificate for the name in `directory.log`"},
 	{name: logCAKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.directory.Shared.CA }),
-		doc: "a PEM file with the authority of the server's certificate; if unset, the authorities that the system trusts"},
+		doc: "a PEM file with the authority of the server's certificate; if unset, `security.ca`, or without security the " +
+			"authorities that the system trusts"},
 	{name: logCertKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.directory.Shared.Cert }),
-		doc: "a PEM file with the client certificate that the server requires of a directory; use it with `directory.log_key`"},
+		doc: "a PEM file with the client certificate that the server requires of a directory, with `directory.log_key`; if " +
+			"unset, `security.cert` and `security.key`"},
 	{name: logKeyKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.directory.Shared.Key }),
 		doc: "a PEM file with the key of the client certificate"},
 	{name: logBytesKey,

@@ -115,18 +115,29 @@ func digestOf(files ...[]byte) (sum [sha256.Size]byte) {
 
 // verify returns the peer whose certificates are given. Usage is the use of the peer's certificate.
 func (x *credentials) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (Peer, error) {
-	if len(chain) == 0 {
-		return Peer{}, errors.New("the peer showed no certificate")
-	}
-	intermediates := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		intermediates.AddCert(c)
-	}
-	if _, err := chain[0].Verify(x509.VerifyOptions{Roots: x.pool, Intermediates: intermediates, CurrentTime: now,
-		KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
-		return Peer{}, fmt.Errorf("the peer's certificate is not valid here: %w", err)
+	if err := x.verifyChain(chain, x509.VerifyOptions{CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+		return Peer{}, err
 	}
 	return x.authorize(chain[0])
+}
+
+// verifyServer verifies the certificates of a server that was dialled by a name.
+func (x *credentials) verifyServer(chain []*x509.Certificate, name string, now time.Time) error {
+	return x.verifyChain(chain, x509.VerifyOptions{CurrentTime: now, DNSName: name})
+}
+
+func (x *credentials) verifyChain(chain []*x509.Certificate, o x509.VerifyOptions) error {
+	if len(chain) == 0 {
+		return errors.New("the peer showed no certificate")
+	}
+	o.Roots, o.Intermediates = x.pool, x509.NewCertPool()
+	for _, c := range chain[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	if _, err := chain[0].Verify(o); err != nil {
+		return fmt.Errorf("the peer's certificate is not valid here: %w", err)
+	}
+	return nil
 }
 
 // authorize returns the peer that a verified certificate names, with its roles.

@@ -196,3 +196,26 @@ func (x *credentials) tlsConfig(f Face) *tls.Config {
 		DynamicRecordSizingDisabled: true,
 	}
 }
+
+// CompleteClient makes a TLS configuration for a server that is no process of kvferry, such as a Valkey server, use the
+// files of the guard for what the configuration lacks: the authorities, and the client certificate. The server must
+// show a certificate for the name that is dialled; the policy does not apply.
+func (g *Guard) CompleteClient(c *tls.Config) *tls.Config {
+	if g.credentials() == nil {
+		return c
+	}
+	c = c.Clone()
+	if len(c.Certificates) == 0 {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &g.credentials().pair, nil
+		}
+	}
+	if c.RootCAs == nil {
+		// crypto/tls reads RootCAs once, and the files may change. So the verification is done here.
+		c.InsecureSkipVerify = true
+		c.VerifyConnection = func(s tls.ConnectionState) error {
+			return g.credentials().verifyServer(s.PeerCertificates, s.ServerName, g.config.Now())
+		}
+	}
+	return c
+}

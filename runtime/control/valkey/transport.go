@@ -14,12 +14,15 @@ import (
 )
 
 // WithLog returns an opener of the transport that open makes, except that a Valkey server carries the channel
-// ChannelLog.
+// ChannelLog. If c.TLS lacks authorities or a client certificate, those of env.Guard are used.
 func WithLog(open control.Opener, c Config) control.Opener {
 	return func(env control.Env) (control.Transport, error) {
 		wrapped, err := open(env)
 		if err != nil {
 			return nil, err
+		}
+		if c.TLS != nil {
+			c.TLS = env.Guard.CompleteClient(c.TLS)
 		}
 		log := env.Log
 		if log == nil {
