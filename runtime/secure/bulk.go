@@ -2,6 +2,7 @@ package secure
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -11,17 +12,38 @@ import (
 // otherwise make a system call for each record of 16 KiB.
 const bulkBytes = 128 << 10
 
-// bulkConn is the connection below TLS. Until StartBulk it only passes everything on.
+// maxHandshakeBytes limits what a peer may send before its handshake is complete. A chain of certificates has some
+// thousand bytes; TLS itself would keep 256 KiB of each stranger.
+const maxHandshakeBytes = 32 << 10
+
+// bulkConn is the connection below TLS. Until StartBulk it only passes everything on, within the limit of a handshake.
 type bulkConn struct {
 	net.Conn
-	bulk atomic.Bool
-	in   *bufio.Reader // belongs to the goroutine that reads; nil before the first bulk read
+	handshakeLeft int // bytes that may still be read before the handshake is complete; negative: it is complete
+	bulk          atomic.Bool
+	in            *bufio.Reader // belongs to the goroutine that reads; nil before the first bulk read
 
 	mu  sync.Mutex // guards out, because TLS also writes answers of its own while reading
 	out []byte
 }
 
+func newBulkConn(conn net.Conn) *bulkConn {
+	return &bulkConn{Conn: conn, handshakeLeft: maxHandshakeBytes}
+}
+
+// handshakeDone lifts the limit of a handshake. It is called by the goroutine that completes the handshake, before others
+// may read.
+func (b *bulkConn) handshakeDone() { b.handshakeLeft = -1 }
+
 func (b *bulkConn) Read(p []byte) (int, error) {
+	if b.handshakeLeft >= 0 {
+		if b.handshakeLeft == 0 {
+			return 0, errors.New("the peer sent too much before its TLS handshake was complete")
+		}
+		n, err := b.Conn.Read(p[:min(len(p), b.handshakeLeft)])
+		b.handshakeLeft -= n
+		return n, err
+	}
 	if !b.bulk.Load() {
 		return b.Conn.Read(p)
 	}

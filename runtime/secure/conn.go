@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -36,10 +37,12 @@ var ErrPlain = errors.New("the connection is not encrypted, and security.mode is
 // A Conn is an authenticated connection.
 type Conn struct {
 	*tls.Conn
-	guard       *Guard
-	below       *bulkConn
-	peer        Peer
-	certificate *x509.Certificate // of the peer
+	guard   *Guard
+	below   *bulkConn
+	peer    Peer
+	chain   []*x509.Certificate // of the peer, its own certificate first
+	madeAt  time.Time           // when the chain was verified
+	checked *credentials        // with which the peer was accepted last
 }
 
 // Close closes the connection without TLS's alert about the end, because sending the alert could block. The alert would
@@ -90,10 +93,12 @@ func (g *Guard) Accept(conn net.Conn, f Face) (net.Conn, Peer, error) {
 		g.stats.plain.Add(1)
 		return conn, plainPeer, nil
 	}
-	c := &Conn{guard: g, below: &bulkConn{Conn: conn}}
+	c := &Conn{guard: g, below: newBulkConn(conn)}
 	config := x.tlsConfig(f)
 	config.ClientAuth = tls.RequireAnyClientCert
-	config.VerifyConnection = func(s tls.ConnectionState) error { return c.admitPeer(x, s, f, x509.ExtKeyUsageClientAuth) }
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		return c.admitPeer(x, s, f, x509.ExtKeyUsageClientAuth, effects.AllRoles)
+	}
 	c.Conn = tls.Server(c.below, config)
 	return g.finish(c, c.Handshake())
 }
@@ -106,19 +111,13 @@ func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effect
 	if x == nil {
 		return conn, plainPeer, nil
 	}
-	c := &Conn{guard: g, below: &bulkConn{Conn: conn}}
+	c := &Conn{guard: g, below: newBulkConn(conn)}
 	config := x.tlsConfig(f)
 	// The server's identity is compared with the policy instead of with the name that was dialled, because peers are
 	// dialled by addresses that other processes told.
 	config.InsecureSkipVerify = true
 	config.VerifyConnection = func(s tls.ConnectionState) error {
-		if err := c.admitPeer(x, s, f, x509.ExtKeyUsageServerAuth); err != nil {
-			return err
-		}
-		if !c.peer.Roles.Has(roles) {
-			return fmt.Errorf("the server is %q with the roles %v; it must be one of %v", c.peer.Name, c.peer.Roles, roles)
-		}
-		return nil
+		return c.admitPeer(x, s, f, x509.ExtKeyUsageServerAuth, roles)
 	}
 	c.Conn = tls.Client(c.below, config)
 	err := c.HandshakeContext(ctx)
@@ -147,6 +146,7 @@ func (g *Guard) CountPlain() { g.stats.plain.Add(1) }
 
 // finish registers a connection whose handshake has ended.
 func (g *Guard) finish(c *Conn, err error) (net.Conn, Peer, error) {
+	c.below.handshakeDone()
 	if err != nil {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			g.stats.refused.Add(1)
@@ -159,13 +159,21 @@ func (g *Guard) finish(c *Conn, err error) (net.Conn, Peer, error) {
 	return c, c.peer, nil
 }
 
-// admitPeer verifies the peer of a handshake.
-func (c *Conn) admitPeer(x *credentials, s tls.ConnectionState, f Face, usage x509.ExtKeyUsage) (err error) {
+// admitPeer verifies the peer of a handshake, which must have one of the given roles. Mode Permissive accepts every peer
+// that mode Off accepts, so it takes a peer that fails for one that proved nothing.
+func (c *Conn) admitPeer(x *credentials, s tls.ConnectionState, f Face, usage x509.ExtKeyUsage, roles effects.Roles) (err error) {
 	if s.NegotiatedProtocol != f.protocol() {
 		return fmt.Errorf("the peer does not speak %s over TLS", f.protocol())
 	}
-	if c.peer, err = x.verify(s.PeerCertificates, usage, c.guard.config.Now()); err == nil {
-		c.certificate = s.PeerCertificates[0]
+	c.chain, c.madeAt, c.checked = s.PeerCertificates, c.guard.config.Now(), x
+	c.peer, err = x.verify(c.chain, usage, c.madeAt)
+	if err == nil && !c.peer.Roles.Has(roles) {
+		err = fmt.Errorf("the peer is %q with the roles %v; it must be one of %v", c.peer.Name, c.peer.Roles, roles)
+	}
+	if err != nil && c.guard.config.Mode == Permissive {
+		c.guard.stats.doubtful.Add(1)
+		c.guard.limitedLog.Warn("security.mode strict would refuse a peer", "", "peer", c.below.RemoteAddr(), "err", err)
+		c.peer, err = plainPeer, nil
 	}
 	return err
 }

@@ -3,11 +3,16 @@ package secure
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // A Guard authenticates connections. All methods may be called from any goroutine. A nil Guard takes and makes plain
@@ -16,6 +21,8 @@ type Guard struct {
 	config  Config
 	current atomic.Pointer[credentials] // nil if the mode is Off
 	stats   counters
+
+	limitedLog *loglimit.Log
 
 	mu    sync.Mutex // guards conns; held for a moment only
 	conns map[*Conn]struct{}
@@ -30,12 +37,14 @@ type Stats struct {
 	Open    int // connections with TLS
 	Plain   uint64
 	Refused uint64 // handshakes that failed, or whose peer has no role
+	// Doubtful counts peers that mode Permissive accepted although Strict would refuse their certificate or their role.
+	Doubtful uint64
 	// Reloads counts new contents of the files, BadReloads contents that could not be used, and Ended the connections
 	// that were closed because their peer's certificate had ended or its role was withdrawn.
 	Reloads, BadReloads, Ended uint64
 }
 
-type counters struct{ plain, refused, reloads, badReloads, ended atomic.Uint64 }
+type counters struct{ plain, refused, doubtful, reloads, badReloads, ended atomic.Uint64 }
 
 // Open reads the files and returns a Guard that watches them until Close. The error names the key of the
 // configuration, the file and the remedy.
@@ -52,7 +61,7 @@ func Open(c Config) (*Guard, error) {
 	if err := c.checkFiles(); err != nil {
 		return nil, err
 	}
-	g := &Guard{config: c, conns: map[*Conn]struct{}{}, reload: make(chan struct{}, 1), stop: func() {}}
+	g := &Guard{config: c, limitedLog: loglimit.New(c.Log), conns: map[*Conn]struct{}{}, reload: make(chan struct{}, 1), stop: func() {}}
 	if c.Mode == Off {
 		return g, nil
 	}
@@ -98,7 +107,8 @@ func (g *Guard) Stats() Stats {
 	g.mu.Lock()
 	open := len(g.conns)
 	g.mu.Unlock()
-	return Stats{Open: open, Plain: g.stats.plain.Load(), Refused: g.stats.refused.Load(), Reloads: g.stats.reloads.Load(),
+	return Stats{Open: open, Plain: g.stats.plain.Load(), Refused: g.stats.refused.Load(), Doubtful: g.stats.doubtful.Load(),
+		Reloads:    g.stats.reloads.Load(),
 		BadReloads: g.stats.badReloads.Load(), Ended: g.stats.ended.Load()}
 }
 
@@ -120,6 +130,7 @@ func (g *Guard) Close() {
 	}
 	g.stop()
 	g.watcher.Wait()
+	g.limitedLog.FlushSkipped()
 }
 
 // watchFiles reads the files again when their content changes, and closes connections whose peer has lost its place.
@@ -161,30 +172,42 @@ func (g *Guard) reloadFiles(ctx context.Context, lastError string) string {
 	return ""
 }
 
-// endConns closes the connections whose peer has no role any more, or whose peer's certificate ended long ago.
+// endConns closes the connections whose peer has lost its place.
 func (g *Guard) endConns() {
 	x, now := g.current.Load(), g.config.Now()
 	g.mu.Lock()
-	ending := map[*Conn]error{}
-	for c := range g.conns {
-		peer, err := x.authorize(c.certificate)
-		switch {
-		case err != nil:
-		case peer.Roles != c.peer.Roles:
-			err = errors.New("the policy gives the peer other roles now; the peer connects again with these")
-		case now.After(c.certificate.NotAfter.Add(ExpiryGrace)):
-			err = errors.New("the certificate that the peer showed has ended; the peer connects again with its present certificate")
-		}
-		if err != nil {
-			ending[c] = err
-		}
-	}
+	conns := slices.Collect(maps.Keys(g.conns))
 	g.mu.Unlock()
-	for c, err := range ending {
-		g.stats.ended.Add(1)
-		g.config.Log.Warn("a connection is closed", "peer", c.RemoteAddr(), "identity", c.peer.Name, "reason", err)
-		_ = c.Close()
+	for _, c := range conns {
+		if err := c.recheck(x, now); err != nil {
+			g.stats.ended.Add(1)
+			g.config.Log.Warn("a connection is closed", "peer", c.RemoteAddr(), "identity", c.peer.Name, "reason", err)
+			_ = c.Close()
+		}
 	}
+}
+
+// recheck returns why the peer of an open connection would not be accepted any more. It belongs to the goroutine that
+// watches the files.
+func (c *Conn) recheck(x *credentials, now time.Time) error {
+	switch {
+	case c.peer.Principal == 0: // Accepted in mode Permissive, whatever it showed.
+		return nil
+	case now.After(c.chain[0].NotAfter.Add(ExpiryGrace)):
+		return errors.New("the certificate that the peer showed has ended; the peer connects again with its present certificate")
+	case x == c.checked:
+		return nil
+	}
+	// The certificate was valid then; it may have ended since, by less than the grace.
+	peer, err := x.verify(c.chain, x509.ExtKeyUsageAny, c.madeAt)
+	switch {
+	case err != nil:
+		return err
+	case peer.Roles != c.peer.Roles:
+		return errors.New("the policy gives the peer other roles now; the peer connects again with these")
+	}
+	c.checked = x
+	return nil
 }
 
 // tlsConfig returns the settings that both ends share.

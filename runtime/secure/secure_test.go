@@ -228,6 +228,65 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// Mode permissive accepts, as a peer that proved nothing, a peer that strict would refuse, and counts it.
+func TestPermissiveRefusesNobody(t *testing.T) {
+	f, other := newFleet(t), newFleet(t)
+	for name, identity := range map[string]struct {
+		fleet *fleet
+		name  string
+	}{
+		"another authority": {other, "spiffe://fleet/prefill/3"}, "no role": {f, "spiffe://fleet/visitor/3"},
+		"another role": {f, "spiffe://fleet/proxy/3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			doubtful, decode := identity.fleet.guard(identity.name, secure.Permissive), f.guard("spiffe://fleet/decode/7", secure.Permissive)
+			c, s := connect(t, doubtful, decode, secure.FaceControl, effects.RoleDecode)
+			if c.err != nil || s.err != nil {
+				t.Fatal(c.err, s.err)
+			}
+			known := name == "another role" // As a client it is known; only as a server it lacks the role.
+			if (s.peer.Principal != 0) != known || known == (s.peer.Roles == effects.AllRoles) {
+				t.Errorf("the server is connected to %+v", s.peer)
+			}
+			c, s = connect(t, decode, doubtful, secure.FaceControl, effects.RoleDecode)
+			if c.err != nil || s.err != nil || c.peer.Principal != 0 {
+				t.Errorf("as a server it is %+v: %v, %v", c.peer, c.err, s.err)
+			}
+			if n := decode.Stats().Doubtful; n == 0 {
+				t.Error("it was not counted")
+			}
+		})
+	}
+}
+
+// A stranger cannot make a server keep more of its handshake than a chain of certificates needs.
+func TestHandshakeIsBounded(t *testing.T) {
+	f := newFleet(t)
+	server := f.guard("spiffe://fleet/decode/7", secure.Strict)
+	near, far := socketPair(t)
+	wrote := make(chan int)
+	go func() {
+		// Records of a handshake message that says to be long.
+		record := append([]byte{0x16, 3, 1, 0x40, 0}, make([]byte, 1<<14)...)
+		copy(record[5:], []byte{1, 0, 0xFF, 0xFF})
+		n := 0
+		for range 1 << 12 {
+			m, err := near.Write(record)
+			if n += m; err != nil {
+				break
+			}
+		}
+		wrote <- n
+	}()
+	if _, _, err := server.Accept(far, secure.FaceControl); err == nil {
+		t.Error("it was accepted")
+	}
+	_ = far.Close()
+	if n := <-wrote; n == 1<<12*(5+1<<14) {
+		t.Errorf("all %d bytes were taken", n)
+	}
+}
+
 // A client whose server answers without TLS learns that, whatever the server does.
 func TestServerWithoutTLS(t *testing.T) {
 	f := newFleet(t)
@@ -334,6 +393,17 @@ func TestConnectionsEnd(t *testing.T) {
 				f.Fatal(err)
 			}
 		},
+		"authority not listed": func(f *fleet, _ *secure.Guard, config secure.Config) {
+			// The authority changes: prefill 4 and the server have certificates of the new one, prefill 3 has not.
+			fresh, err := authority.New(time.Hour, f.clock.now)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Authority = fresh
+			if err := f.WriteFolder(filepath.Dir(config.Cert), "spiffe://fleet/decode/7", f.policy); err != nil {
+				f.Fatal(err)
+			}
+		},
 		"certificate ended": func(f *fleet, server *secure.Guard, config secure.Config) {
 			f.clock.advance(40 * time.Minute)
 			// The server's own certificate is renewed in time.
@@ -353,6 +423,7 @@ func TestConnectionsEnd(t *testing.T) {
 				t.Fatal(three.err, atServer.err)
 			}
 			lose(f, server, config)
+			reload(t, server, func(s secure.Stats) bool { return s.Reloads > 0 })
 			four, fourAtServer := connect(t, f.guard("spiffe://fleet/prefill/4", secure.Strict), server, secure.FaceControl, effects.RoleDecode)
 			if four.err != nil || fourAtServer.err != nil {
 				t.Fatal(four.err, fourAtServer.err)

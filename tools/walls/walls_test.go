@@ -166,7 +166,7 @@ var rooms = []room{
 	{name: "runtime/control/libzmq", foreign: []string{"github.com/pebbe/zmq4"},
 		own: []string{"effects", "runtime/control", "runtime/control/internal/...", "runtime/internal/..."}},
 	// Mutual TLS: identities and roles of peers, for connections of any protocol.
-	{name: "runtime/secure", own: []string{"effects"}, foreign: []string{"go.yaml.in/yaml/v4"}},
+	{name: "runtime/secure", own: []string{"effects", "runtime/internal/loglimit"}, foreign: []string{"go.yaml.in/yaml/v4"}},
 	// Certificates for tests, the demo and `kvferry certs`.
 	{name: "runtime/secure/authority", own: []string{"effects"}, foreign: none},
 	// The common part of both transports.
