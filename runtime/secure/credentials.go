@@ -23,18 +23,26 @@ type credentials struct {
 }
 
 const (
-	// settleTries is how many times the files are read until certificate and key are a pair, and settlePause the time
-	// between two tries. A program that renews the files replaces one after the other.
+	// settleTries is how many times the files are read until nobody is writing them any more, and settlePause the time
+	// between two tries. A program that renews the files may replace one after the other, and may write them in place.
 	settleTries = 20
 	settlePause = 50 * time.Millisecond
 )
 
-// loadSettled reads all files, and reads them again while certificate and key are no pair. The error is that of ctx if
-// ctx ends first.
-func loadSettled(ctx context.Context, c *Config) (x *credentials, err error) {
+// loadSettled reads all files, and reads them again while they look unfinished: if certificate and key are no pair, or a
+// file is empty. If former is set, new content counts only when two reads find the same, because a policy that is half
+// written may look complete. The error is that of ctx if ctx ends first.
+func loadSettled(ctx context.Context, c *Config, former *credentials) (x *credentials, err error) {
+	last := former
 	for range settleTries {
-		if x, err = loadCredentials(c); !errors.Is(err, errNoPair) {
-			return x, err
+		x, err = loadCredentials(c)
+		switch {
+		case err != nil && !errors.Is(err, errUnfinished):
+			return nil, err
+		case err == nil && (former == nil || x.digest == last.digest):
+			return x, nil
+		case err == nil:
+			last = x
 		}
 		select {
 		case <-time.After(settlePause):
@@ -45,7 +53,8 @@ func loadSettled(ctx context.Context, c *Config) (x *credentials, err error) {
 	return x, err
 }
 
-var errNoPair = errors.New("are no pair")
+// errUnfinished is wrapped by errors of files that somebody may be writing.
+var errUnfinished = errors.New("unusable")
 
 // loadCredentials reads all files. The error names the key of the configuration, the file and what is wrong.
 func loadCredentials(c *Config) (*credentials, error) {
@@ -68,7 +77,7 @@ func loadCredentials(c *Config) (*credentials, error) {
 	x := &credentials{pool: x509.NewCertPool(), digest: digestOf(cert, key, ca, policy)}
 	// The error of X509KeyPair never quotes the key.
 	if x.pair, err = tls.X509KeyPair(cert, key); err != nil {
-		return nil, fmt.Errorf("security.cert %s and security.key %s %w: %w", c.Cert, c.Key, errNoPair, err)
+		return nil, fmt.Errorf("security.cert %s and security.key %s are no pair (%w): %w", c.Cert, c.Key, errUnfinished, err)
 	}
 	if x.name, err = IdentityOf(x.pair.Leaf); err != nil {
 		return nil, fmt.Errorf("security.cert %s: %w", c.Cert, err)
@@ -77,7 +86,7 @@ func loadCredentials(c *Config) (*credentials, error) {
 		return nil, fmt.Errorf("security.cert %s ended at %s: renew it", c.Cert, x.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if !x.pool.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("security.ca %s has no certificate in PEM form", c.CA)
+		return nil, fmt.Errorf("security.ca %s has no certificate in PEM form (%w)", c.CA, errUnfinished)
 	}
 	if x.policy, err = ParsePolicy(policy); err != nil {
 		return nil, fmt.Errorf("security.policy %s: %w", c.Policy, err)
@@ -98,7 +107,7 @@ func readFile(key, path string) ([]byte, error) {
 	case len(data) > maxFileBytes:
 		return nil, fmt.Errorf("%s: %s is larger than %d bytes", key, path, maxFileBytes)
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, fmt.Errorf("%s: %s is empty", key, path)
+		return nil, fmt.Errorf("%s: %s is empty (%w)", key, path, errUnfinished)
 	}
 	return data, nil
 }

@@ -65,7 +65,7 @@ func Open(c Config) (*Guard, error) {
 	if c.Mode == Off {
 		return g, nil
 	}
-	x, err := loadSettled(context.Background(), &c)
+	x, err := loadSettled(context.Background(), &c, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (g *Guard) watchFiles(ctx context.Context) {
 // stay in force, and the error is logged once. The result is the text of the error.
 func (g *Guard) reloadFiles(ctx context.Context, lastError string) string {
 	former := g.current.Load()
-	x, err := loadSettled(ctx, &g.config)
+	x, err := loadSettled(ctx, &g.config, former)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && err.Error() != lastError:
