@@ -124,7 +124,7 @@ func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effect
 	secured, peer, err := g.finish(c, err)
 	if err != nil {
 		_ = conn.Close()
-		if answeredPlain(err) {
+		if f.answeredPlain(err) {
 			err = ErrNoTLS
 		}
 	}
@@ -134,11 +134,13 @@ func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effect
 // ErrNoTLS is the error of Connect for a server that does not speak TLS.
 var ErrNoTLS = errors.New("the server answered without TLS: its security.mode is off, or it is no server of kvferry")
 
-// answeredPlain reports whether a client's handshake failed because the server does not speak TLS. A server of a
-// protocol of kvferry without TLS sends its own greeting, or closes the connection because of ours.
-func answeredPlain(err error) bool {
+// answeredPlain reports whether a client's handshake failed because the server does not speak TLS. A control server
+// greets at once; a data plane closes the connection because our first frame is malformed. A control server that only
+// closes the connection is overloaded, or ends: a client that connected to it without TLS then would have lost the
+// identity under which the server knows it.
+func (f Face) answeredPlain(err error) bool {
 	var header tls.RecordHeaderError
-	return errors.As(err, &header) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+	return errors.As(err, &header) || f == FaceData && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET))
 }
 
 // CountPlain counts a connection that a client made without TLS, in mode Permissive.

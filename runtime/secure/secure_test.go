@@ -287,22 +287,30 @@ func TestHandshakeIsBounded(t *testing.T) {
 	}
 }
 
-// A client whose server answers without TLS learns that, whatever the server does.
+// A client whose server answers without TLS learns that.
 func TestServerWithoutTLS(t *testing.T) {
 	f := newFleet(t)
 	g := f.guard("spiffe://fleet/prefill/3", secure.Strict)
-	for name, answer := range map[string]func(net.Conn){
-		"greets": func(c net.Conn) { _, _ = c.Write([]byte{0xFF, 0, 0, 0, 0, 0, 0, 0, 1, 0x7F}) },
-		"closes": func(c net.Conn) {
-			_, _ = io.ReadFull(c, make([]byte, 10))
-			_ = c.Close()
-		},
+	greet := func(c net.Conn) { _, _ = c.Write([]byte{0xFF, 0, 0, 0, 0, 0, 0, 0, 1, 0x7F}) }
+	closeIt := func(c net.Conn) {
+		_, _ = io.ReadFull(c, make([]byte, 10))
+		_ = c.Close()
+	}
+	for name, c := range map[string]struct {
+		face   secure.Face
+		answer func(net.Conn)
+		plain  bool
+	}{
+		"control greets": {secure.FaceControl, greet, true}, "data closes": {secure.FaceData, closeIt, true},
+		// It may be overloaded, so nothing is known about it.
+		"control closes": {secure.FaceControl, closeIt, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := socketPair(t)
 			done := make(chan struct{})
-			go func() { defer close(done); answer(far) }()
-			if _, _, err := g.Connect(context.Background(), near, secure.FaceControl, effects.RoleDecode); !errors.Is(err, secure.ErrNoTLS) {
+			go func() { defer close(done); c.answer(far) }()
+			_, _, err := g.Connect(context.Background(), near, c.face, effects.RoleDecode)
+			if err == nil || errors.Is(err, secure.ErrNoTLS) != c.plain {
 				t.Errorf("the error is %v", err)
 			}
 			<-done
