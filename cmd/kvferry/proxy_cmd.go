@@ -44,9 +44,10 @@ are forwarded to a decode engine. GET /health and GET /ping query the engines an
 200 if a decode engine is healthy. GET /metrics has the format of Prometheus. When the
 proxy serves, it prints one line of JSON.
 
-The proxy has no TLS and no login, so it listens only on this host unless --listen is
-given. Let clients connect over a trusted network, or through a server that terminates
-TLS. Bodies must have the type application/json, and requests from web pages of other
+With --cert and --key, clients connect by HTTPS; the files are read again within 10 s after
+they have changed, and on SIGHUP. Engines may have https addresses, with certificates of
+--engine-ca. The proxy has no login: it passes the header Authorization to the engines, which
+check it (vLLM's --api-key). By default the proxy listens only on this host. Bodies must have the type application/json, and requests from web pages of other
 origins are refused. One client address cannot take all requests and all memory; behind
 another proxy, all clients have the same address.
 
@@ -60,7 +61,9 @@ is less than the 30 s after which Kubernetes kills a pod, so that clients receiv
 error. For a longer time, also raise terminationGracePeriodSeconds. A second signal ends
 the proxy at once.`,
 		Example: `  kvferry proxy --listen :8000 --prefill http://10.0.0.1:8100 \
-    --decode http://10.0.0.2:8200=10.0.0.2:7300:7400`,
+    --decode http://10.0.0.2:8200=10.0.0.2:7300:7400
+  kvferry proxy --listen :8443 --cert tls.crt --key tls.key --engine-ca ca.crt \
+    --prefill https://prefill.example:8100 --decode https://decode.example:8200=10.0.0.2:7300:7400`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, text := range prefills {
 				engine, err := proxy.ParseEngine(text)
@@ -92,6 +95,7 @@ the proxy at once.`,
 			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(line); err != nil {
 				return errors.Join(err, p.Close(cmd.Context()))
 			}
+			defer reloadOnHangup(p.ReloadCertificate)()
 			<-cmd.Context().Done()
 			cfg.Log.Info("draining", "remedy", "a second signal ends it at once")
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), drain)
@@ -107,6 +111,9 @@ the proxy at once.`,
 	f.StringVar(&cfg.Address, "listen", cfg.Address, "the address for clients, host:port; :8000 listens on every interface")
 	f.StringArrayVar(&prefills, "prefill", nil, "the URL of a prefill engine; may be repeated")
 	f.StringArrayVar(&decodes, "decode", nil, "a decode engine with the addresses of its agents; may be repeated")
+	f.StringVar(&cfg.Cert, "cert", "", "the certificate for clients, a PEM file (default: clients connect without TLS)")
+	f.StringVar(&cfg.Key, "key", "", "the key of the certificate, a PEM file")
+	f.StringVar(&cfg.EngineCA, "engine-ca", "", "the authorities of engines with https addresses, a PEM file (default: those of the system)")
 	f.IntVar(&cfg.MaxConnections, "connections", cfg.MaxConnections,
 		"the maximum number of connections (default 4096, or as many as the limit of open files allows)")
 	f.IntVar(&cfg.MaxRequests, "requests", cfg.MaxRequests,

@@ -17,6 +17,11 @@ type Config struct {
 	Prefills []*url.URL
 	Decodes  []DecodeEngine
 
+	// Cert and Key are the PEM files of the certificate that the proxy shows to clients, and are read again when they
+	// change. If both are empty, clients connect without TLS. EngineCA is a PEM file with the authorities of the
+	// certificates of engines with https addresses; if empty, the authorities that the system trusts.
+	Cert, Key, EngineCA string
+
 	// MaxConnections bounds the client connections, and MaxRequests the requests in flight. Zero means as many as fit
 	// into the files that the process may open, and at most 4096 and 2048. A client address may have as many requests
 	// as remain free for further clients: half of all requests if there is a single client address.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/netip"
@@ -74,6 +75,9 @@ func (c *client) Close() error {
 type clientKey struct{}
 
 func withClient(ctx context.Context, c net.Conn) context.Context {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
 	return context.WithValue(ctx, clientKey{}, c)
 }
 

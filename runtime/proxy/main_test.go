@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -46,8 +47,14 @@ type engine struct {
 // newEngine starts an engine that answers by a handler; the body has been read already.
 func newEngine(t *testing.T, answer http.HandlerFunc) *engine {
 	t.Helper()
+	return newSecuredEngine(t, nil, answer)
+}
+
+// newSecuredEngine starts an engine that serves by TLS if config is set, at the name localhost.
+func newSecuredEngine(t *testing.T, config *tls.Config, answer http.HandlerFunc) *engine {
+	t.Helper()
 	e := &engine{}
-	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := received{path: r.URL.Path, header: r.Header.Clone()}
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -63,9 +70,18 @@ func newEngine(t *testing.T, answer http.HandlerFunc) *engine {
 		e.mu.Unlock()
 		answer(w, r)
 	}))
+	if e.TLS = config; config != nil {
+		e.StartTLS()
+	} else {
+		e.Start()
+	}
 	t.Cleanup(e.Close)
+	address := e.URL
+	if config != nil {
+		address = strings.Replace(address, "127.0.0.1", "localhost", 1)
+	}
 	var err error
-	if e.url, err = ParseEngine(e.URL); err != nil {
+	if e.url, err = ParseEngine(address); err != nil {
 		t.Fatal(err)
 	}
 	return e

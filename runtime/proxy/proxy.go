@@ -2,12 +2,15 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 const (
@@ -37,6 +41,7 @@ type Proxy struct {
 	decodes    *fleet
 	lastHealth healthCache
 	metrics    *metrics
+	keyPair    *secure.KeyPair // nil: clients connect without TLS
 
 	healthWait    time.Duration // timeout of an engine's health check
 	minClientRate int64         // see the constant
@@ -79,6 +84,10 @@ func Listen(c Config) (*Proxy, error) {
 	if err := c.fitFiles(); err != nil {
 		return nil, err
 	}
+	keyPair, roots, err := c.loadCertificates()
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", c.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen at %q: %w", c.Address, err)
@@ -95,6 +104,7 @@ func Listen(c Config) (*Proxy, error) {
 		healthWait: healthTimeout, minClientRate: minClientRate,
 		transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout: dialTimeout, DisableCompression: true, IdleConnTimeout: idleAtEngine,
 			MaxIdleConns: c.MaxRequests, MaxIdleConnsPerHost: c.MaxRequests, MaxResponseHeaderBytes: headerBytes,
 		}}
@@ -109,9 +119,39 @@ func Listen(c Config) (*Proxy, error) {
 		IdleTimeout:  idleTimeout, MaxHeaderBytes: headerBytes,
 		ErrorLog:    slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withClient}
-	go func() { p.serveErr <- p.server.Serve(p.gate) }()
+	serve := func() error { return p.server.Serve(p.gate) }
+	if keyPair != nil {
+		p.keyPair, p.server.TLSConfig = keyPair, keyPair.ServerConfig()
+		// HTTP/2 has several requests on a connection, and the limits of clients count connections.
+		p.server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+		serve = func() error { return p.server.ServeTLS(p.gate, "", "") }
+	}
+	go func() { p.serveErr <- serve() }()
 	return p, nil
 }
+
+// loadCertificates reads the certificate for clients, which is nil if there is none, and the authorities of engines,
+// which are nil for those of the system.
+func (c *Config) loadCertificates() (*secure.KeyPair, *x509.CertPool, error) {
+	var roots *x509.CertPool
+	if c.EngineCA != "" {
+		pem, err := os.ReadFile(c.EngineCA)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--engine-ca: %w", err)
+		}
+		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM(pem) {
+			return nil, nil, fmt.Errorf("--engine-ca: %s has no certificate; give a file in PEM", c.EngineCA)
+		}
+	}
+	if c.Cert == "" && c.Key == "" {
+		return nil, roots, nil
+	}
+	keyPair, err := secure.OpenKeyPair("--cert", c.Cert, "--key", c.Key, c.Log)
+	return keyPair, roots, err
+}
+
+// ReloadCertificate makes the next client see the certificate that the files hold then.
+func (p *Proxy) ReloadCertificate() { p.keyPair.Reload() }
 
 // Addr returns the address that the proxy listens at.
 func (p *Proxy) Addr() net.Addr { return p.gate.Addr() }
