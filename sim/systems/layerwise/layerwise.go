@@ -160,6 +160,24 @@ func drawWorld(d *expand.Draft) {
 	layers := uint32(layerCount(p))
 	p.Topology.SenderPages = min(p.Topology.SenderPages, 8) + layers*uint32(at(0).Between(2, 8))
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + layers*uint32(at(1).Between(2, 10))
+	drawCaches(d)
+}
+
+// drawCaches makes the receivers of some worlds caches. Many requests begin with the same chunks there, as in the
+// profile cache, so that chunks are found again and evicted.
+func drawCaches(d *expand.Draft) {
+	p := d.Plan
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 11, 200+n) }
+	if !at(0).ChancePermille(300) {
+		return
+	}
+	for i := range p.Topology.Receivers {
+		if i == 0 || at(1).ChancePermille(600) {
+			p.Topology.Cache = append(p.Topology.Cache, p.ReceiverAt(i))
+		}
+	}
+	p.Topology.Trust = false
+	d.Scale.Groups = at(2).Between(1, 3)
 }
 
 // growPools gives the pools of a condensed plan as many chunks as they have pages elsewhere, and delays openings again.

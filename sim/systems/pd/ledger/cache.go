@@ -14,7 +14,8 @@ import (
 
 // A receiver that is a cache has each chunk that ever became ready in this incarnation, except for the chunks that the
 // receiver reported as evicted. The receiver must not evict a chunk that is being read or that is promised to a
-// request, and may evict a chunk only if the receiver then uses the page.
+// request, and may evict a chunk only if the receiver then uses the page. A chunk whose layers have pages of their own
+// is recorded by the key of its first layer.
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
@@ -50,6 +51,10 @@ func (*cacheOracle) subscribe(l *oracle.Subscriptions[cacheOracle]) {
 			o.verifyEviction(e.Node, e.Effect.ID)
 		case effects.FactReclaimed:
 			o.recordReclaimed(e.Node, e.Effect.Count)
+		case effects.FactFillLost: // The pages of the layers that landed come back too, and those that were promised.
+			if k, ok := o.facts().keyOfHash(e.Node, e.Effect.ID); ok && o.pagesOf(k) > 1 {
+				o.recordReclaimed(e.Node, uint32(o.pagesOf(k)))
+			}
 		}
 	})
 	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e stepCounted) {
@@ -61,10 +66,11 @@ func (*cacheOracle) subscribe(l *oracle.Subscriptions[cacheOracle]) {
 
 // cacheState records the chunks of an incarnation of a node that is a cache.
 type cacheState struct {
-	present      map[uint32]bool   // the chunks that the cache has, by key
+	present      map[uint32]bool   // the chunks that the cache has, by key of the chunk or of its first layer
 	sharedPages  map[uint32]uint32 // pages that the engine shares: key number plus one; these chunks leave without a report
 	evictedCount int               // in this step
-	usedPages    int               // pages that were granted, or read into, in this step
+	evictedPages int               // pages of the chunk that was evicted last
+	usedPages    int               // pages that were granted, promised to the layers of a chunk, or read into, in this step
 	freedPages   int               // pages that were freed in this step after the newest eviction
 }
 
@@ -113,12 +119,19 @@ func (or *cacheOracle) recordUsed(n *world.Node, pages []effects.Page) {
 	}
 }
 
+// recordPromised records pages for layers that are granted or promised to a request.
+func (or *cacheOracle) recordPromised(n *world.Node, pages int) {
+	if n.IsCache {
+		or.stateOf(n).usedPages += pages
+	}
+}
+
 // verifyEviction checks a chunk that is evicted: the chunk was present, no engine or peer reads the chunk, and the
 // chunk is promised to no request.
 func (or *cacheOracle) verifyEviction(n *world.Node, hash uint64) {
 	q := or.stateOf(n)
-	q.evictedCount, q.freedPages = q.evictedCount+1, 0
 	k, ok := or.facts().keyOfHash(n, hash)
+	q.evictedCount, q.evictedPages, q.freedPages = q.evictedCount+1, or.pagesOf(k), 0
 	if !reportsEvictions(n) {
 		or.countVoid(checkEvicted)
 		return
@@ -130,7 +143,7 @@ func (or *cacheOracle) verifyEviction(n *world.Node, hash uint64) {
 	}
 	delete(q.present, k)
 	for i := range n.Pool.Pages {
-		if pg := &n.Pool.Pages[i]; pg.Pins > 0 && pg.Stamps[0].Key() == k && q.sharedPages[uint32(i)] == 0 {
+		if pg := &n.Pool.Pages[i]; pg.Pins > 0 && or.firstOf(pg.Stamps[0].Key()) == k && q.sharedPages[uint32(i)] == 0 {
 			or.fail(checkEvictedRead, "node %d evicts chunk %d while the engine reads the chunk from page %d",
 				n.AsSubject(), oracle.Key(k), n.PageSubject(uint32(i)))
 			return
@@ -146,6 +159,18 @@ func (or *cacheOracle) verifyEviction(n *world.Node, hash uint64) {
 			return
 		}
 	}
+}
+
+// firstOf returns the key by which the chunk of a key is recorded.
+func (or *cacheOracle) firstOf(k uint32) uint32 {
+	first, _ := or.w.Setup.ChunkOf(k)
+	return first
+}
+
+// pagesOf returns the number of pages of the chunk with a key.
+func (or *cacheOracle) pagesOf(k uint32) int {
+	_, layers := or.w.Setup.ChunkOf(k)
+	return max(1, int(layers))
 }
 
 // recordReclaimed records pages that came back from a grant. Example: a node that was frozen makes room for the first
@@ -180,7 +205,7 @@ func (or *cacheOracle) verifyGet(n *world.Node, e *effects.Deliver, c *pd.Comman
 	}
 	j, q := &or.w.Jobs[c.Job], or.stateOf(n)
 	for i := range e.Pages {
-		if or.countJudged(checkCacheFound); !q.present[j.KeyNumbers[i]] && q.sharedPages[e.Pages[i].Index] != j.KeyNumbers[i]+1 {
+		if or.countJudged(checkCacheFound); !q.present[or.firstOf(j.KeyNumbers[i])] && q.sharedPages[e.Pages[i].Index] != j.KeyNumbers[i]+1 {
 			or.fail(checkCacheFound, "node %d delivers chunk %d of request %q, which the node has evicted",
 				n.AsSubject(), oracle.Key(j.KeyNumbers[i]), oracle.Request(j.Name))
 			return
@@ -189,7 +214,7 @@ func (or *cacheOracle) verifyGet(n *world.Node, e *effects.Deliver, c *pd.Comman
 	if !isMissCode(e.Code) || j.KeysIn(e.Hits) >= len(j.KeyNumbers) {
 		return
 	}
-	if or.countJudged(checkCacheMissed); q.present[j.KeyNumbers[j.KeysIn(e.Hits)]] {
+	if or.countJudged(checkCacheMissed); q.present[or.firstOf(j.KeyNumbers[j.KeysIn(e.Hits)])] {
 		or.fail(checkCacheMissed, "node %d does not find chunk %d of request %q, which the node has not evicted",
 			n.AsSubject(), oracle.Key(j.KeyNumbers[j.KeysIn(e.Hits)]), oracle.Request(j.Name))
 	}
@@ -207,7 +232,7 @@ func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
 	or.countJudged(checkEvictedNeedlessly)
 	if evicted > used {
 		or.fail(checkEvictedNeedlessly, "node %d evicts %d chunks for %d pages", n.AsSubject(), evicted, used)
-	} else if s.PagesFree > freed && (n.SecondPages == 0 || s.DeviceFree > freed) && !n.KeepsOffers {
+	} else if s.PagesFree >= freed+q.evictedPages && (n.SecondPages == 0 || s.DeviceFree > freed) && !n.KeepsOffers {
 		// A fetch may end in the step in which the fetch got pages.
 		or.fail(checkEvictedNeedlessly, "node %d evicts %d chunks although %d pages are free", n.AsSubject(), evicted, s.PagesFree)
 	}
@@ -220,15 +245,17 @@ func (or *cacheOracle) verifyRest(n *world.Node, s *rank.Stats) {
 		return
 	}
 	or.countJudged(checkCachePages)
-	present := len(or.stateOf(n).present)
-	if n.Draining {
-		present = 0 // Chunks that were kept for requests leave without a report.
+	chunks, pages := 0, 0
+	for k := range or.stateOf(n).present {
+		if !n.Draining { // Chunks that were kept for requests leave without a report.
+			chunks, pages = chunks+1, pages+or.pagesOf(k)
+		}
 	}
 	if s.PagesFree+s.PagesEvictable != s.PagesTotal || s.DeviceFree+s.DeviceEvictable != s.DeviceTotal ||
-		s.PagesEvictable+s.DeviceEvictable != present {
+		s.PagesEvictable+s.DeviceEvictable != pages {
 		or.fail(checkCachePages, "node %d has %d of %d pages free, %d evictable, in its second pool %d of %d, %d evictable, and "+
-			"%d chunks in the cache", n.AsSubject(), s.PagesFree, s.PagesTotal, s.PagesEvictable, s.DeviceFree, s.DeviceTotal, s.DeviceEvictable,
-			present)
+			"%d chunks in the cache, on %d pages", n.AsSubject(), s.PagesFree, s.PagesTotal, s.PagesEvictable, s.DeviceFree, s.DeviceTotal,
+			s.DeviceEvictable, chunks, pages)
 	}
 }
 

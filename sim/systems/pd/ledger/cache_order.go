@@ -40,7 +40,7 @@ func (*cacheOrderOracle) subscribe(l *oracle.Subscriptions[cacheOrderOracle]) {
 			return
 		}
 		for i := range e.Effect.Pages {
-			o.stateOf(e.Node).recordUse(o.w.Jobs[e.Command.Job].KeyNumbers[i], o.w.Now)
+			o.stateOf(e.Node).recordUse(o.oracles().cache.firstOf(o.w.Jobs[e.Command.Job].KeyNumbers[i]), o.w.Now)
 		}
 	})
 	oracle.On(l, func(o *cacheOrderOracle, _ *oracle.Call, e pd.CommandReceived) {
@@ -114,7 +114,7 @@ func (or *cacheOrderOracle) touch(n *world.Node, chunks []uint32) {
 		s.mayUseAt = map[uint32]int64{}
 	}
 	for _, k := range chunks {
-		s.mayUseAt[k] = or.w.Now
+		s.mayUseAt[or.oracles().cache.firstOf(k)] = or.w.Now
 	}
 }
 

@@ -265,6 +265,7 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	or.oracles().plainCounts.verifyRefused(n, &w)
 	or.oracles().promises.recordReply(n, &w, grant, len(stored) > 0)
 	if grant != 0 && w.layers {
+		or.oracles().cache.recordPromised(n, w.pageCount)
 		if or.oracles().bundles.recordGrant(n, &w, grant); or.w.Failure != nil {
 			return
 		}
