@@ -88,6 +88,8 @@ func drawPrefill(w *pd.Cluster, j *pd.Job) (x prefill) {
 	case j.Flags[preemptedFlag]:
 		x.preemptAt = 1
 	case j.Flags[slowFlag]:
+	case j.Flags[hastyFlag]: // The batches of the request are in flight when the Finish expires.
+		x.finishTimeout = at(31).Duration(1, 4) * effects.Duration(w.SourcePlan.Delays.Message)
 	case at(20).ChancePermille(300):
 		x.preemptAt = at(21).Between(0, len(x.stepEnds)*pagesPerChunk(j))
 	case at(22).ChancePermille(80):
@@ -187,6 +189,8 @@ func scheduleNext(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 		delay = 0
 	case j.Flags[slowFlag]:
 		delay = 6 * pd.InfoOf(n).Cfg.BundleTTL / 10
+	case hasFewSlots(w.SourcePlan): // Other requests are computed while the batches of those that ended are in flight.
+		delay /= 8
 	default:
 		cfg := &pd.InfoOf(n).Cfg
 		switch x := drawPrefill(w, j); {
@@ -302,6 +306,8 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 	}
 	switch {
 	case w.Failure != nil:
+	case want == wantBegin && e.Code == effects.TooMany && hasFewSlots(w.SourcePlan) && countCommands(w, n, j, wantBegin) < 50:
+		giveCommand(w, n, j, from, repeatCommand(c), 2*effects.Millisecond)
 	case want == wantFinish || isDrop(c) || want == wantBegin && e.Code != effects.OK:
 		reportEnd(w, n, j, e.Code, want == wantFinish)
 		releasePages(w, n, j)
@@ -372,16 +378,19 @@ func handleReturn(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	}
 }
 
-// isFinished reports whether the last command of a job has its outcome.
-func isFinished(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
+// isFinished reports whether the last command of a job has its outcome. A begin that was refused is not the last command
+// if the engine repeated it.
+func isFinished(w *pd.Cluster, n *world.Node, j *pd.Job) (finished bool) {
 	for i := range w.Commands {
-		c := &w.Commands[i]
-		if c.Job == j.Index && c.Node == n.ID && c.Incarnation == n.Incarnation && c.Finished &&
-			(isDrop(c) || c.Kind == wantFinish || c.Kind == wantBegin && c.Code != effects.OK) {
+		switch c := &w.Commands[i]; {
+		case c.Job != j.Index || c.Node != n.ID || c.Incarnation != n.Incarnation:
+		case c.Kind == wantBegin:
+			finished = c.Finished && c.Code != effects.OK
+		case c.Finished && (isDrop(c) || c.Kind == wantFinish):
 			return true
 		}
 	}
-	return false
+	return finished
 }
 
 // resumeJob computes a preempted request again, once all pages belong to the engine.

@@ -66,13 +66,7 @@ var idleOracle = oracle.New("layers not idle", "a sender with layers and a link 
 	})
 	oracle.On(l, func(s *idleState, c *oracle.Call, _ *effects.Tick) {
 		w, x := pd.ClusterOf(c), s.activityOf(c)
-		receivers := 0
-		for _, n := range w.Nodes {
-			if n.IsReceiver() {
-				receivers++
-			}
-		}
-		x.isIdle = !w.Nodes[c.Node()].Busy && len(x.inFlight) == 0 && len(x.linksUp) == receivers
+		x.isIdle = !w.Nodes[c.Node()].Busy && len(x.inFlight) == 0 && len(x.linksUp) == countReceivers(w)
 	})
 	oracle.On(l, func(s *idleState, c *oracle.Call, e *effects.Deliver) {
 		w := pd.ClusterOf(c)

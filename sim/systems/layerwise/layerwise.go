@@ -54,6 +54,9 @@ var Flow = pd.Flow{
 			// change the stored plans.
 			c.RunsMax = uint32(at(drawChunksMax).Between(1, int(c.RunsMax)))
 		}
+		if hasFewSlots(p) {
+			c.BatchesMax, c.RunsMax = 1, uint32(fewSlots(p))
+		}
 	},
 	ConfigureNode: func(p *plan.Plan, n *world.Node, c *rank.Config) {
 		if layers := layersPerPage(p, plan.Node(n.ID)); layers > 0 {
@@ -77,7 +80,7 @@ var Flow = pd.Flow{
 		{Kind: wantStop, HandleOutcome: handleOutcome},
 		{Kind: wantFinish, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
 	},
-	Oracles: []oracle.Oracle{outcomesOracle, transferOracle, wholeOracle, proxyOracle, idleOracle, limitsOracle},
+	Oracles: []oracle.Oracle{outcomesOracle, transferOracle, wholeOracle, proxyOracle, idleOracle, slotsOracle, limitsOracle},
 }
 
 // The numbers of the draws of ConfigureRanks. Number 0 is layerCount's, and 30 layersPerPage's.
@@ -119,10 +122,12 @@ var layerwiseFlag = plan.RegisterFlag(plan.FlowFlag{
 
 // Further flags of layerwise jobs, for worlds in which nothing is drawn. A preempted job is preempted after the first
 // save. The engine of a slow job takes so long for each layer that a chunk becomes whole only if the receiver extends
-// its timeout with every layer.
+// its timeout with every layer. The Finish of a hasty job expires after a few delays
+// of messages.
 var (
 	preemptedFlag = plan.RegisterFlag(plan.FlowFlag{Name: "preempted", CheckJob: checkLayerFlag})
 	slowFlag      = plan.RegisterFlag(plan.FlowFlag{Name: "slow", CheckJob: checkLayerFlag})
+	hastyFlag     = plan.RegisterFlag(plan.FlowFlag{Name: "hasty", CheckJob: checkLayerFlag})
 )
 
 // checkLayerFlag refuses these flags in a job that is not layerwise.
@@ -160,7 +165,36 @@ func drawWorld(d *expand.Draft) {
 	layers := uint32(layerCount(p))
 	p.Topology.SenderPages = min(p.Topology.SenderPages, 8) + layers*uint32(at(0).Between(2, 8))
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + layers*uint32(at(1).Between(2, 10))
+	if hasFewSlots(p) {
+		drawFewSlots(d)
+	}
 	drawCaches(d)
+}
+
+// hasFewSlots reports whether the senders of a plan have so few slots for batches that requests wait for a slot. A
+// request never waits for slots of other requests that go on, because each has its own. Requests that have ended hold
+// slots as well, until nothing can touch their pages any more. Therefore the Finishes of many requests expire in such a
+// plan, and other requests begin at once.
+func hasFewSlots(p *plan.Plan) bool {
+	return !draw.IsFixed(p.Seed) && !p.Topology.Flags["agent"] && draw.Hash(p.Seed, draw.Plan, 11, 33).ChancePermille(fewSlotsPermille)
+}
+
+// fewSlots returns the number of slots of such a plan.
+func fewSlots(p *plan.Plan) int { return draw.Hash(p.Seed, draw.Plan, 20, 0).Between(2, 4) }
+
+// fewSlotsPermille is the number of seeds per thousand with few slots for batches.
+const fewSlotsPermille = 200
+
+// drawFewSlots draws one sender with many requests in a short time, and puts that take long.
+func drawFewSlots(d *expand.Draft) {
+	p, at := d.Plan, func(n uint64) draw.Value { return draw.Hash(d.Seed, draw.Plan, 20, n) }
+	p.Topology.Senders, p.Topology.Mismatch, d.Scale.Plain = 1, false, 0
+	p.Topology.SenderPages, p.Topology.ReceiverPages = uint32(16*layerCount(p)), uint32(at(6).Between(1, 6)*layerCount(p))
+	d.Scale.Jobs, d.Scale.Window = at(1).Between(10, 40), at(2).RoundedDuration(200*time.Millisecond, 3*time.Second)
+	p.Delays.Message = at(3).RoundedDuration(2*time.Millisecond, 20*time.Millisecond)
+	if at(4).ChancePermille(500) {
+		p.Delays.Device = at(5).RoundedDuration(2*time.Millisecond, 20*time.Millisecond)
+	}
 }
 
 // drawCaches makes the receivers of some worlds caches. Many requests begin with the same chunks there, as in the
@@ -202,12 +236,15 @@ func drawJobs(d *expand.Draft) {
 		j := &p.Jobs[i]
 		if layersPerPage(p, j.To) > 0 { // The receiver keeps all layers in a page, and accepts only layerwise jobs.
 			j.Plain, j.PlainTo, j.Gather = false, false, false
-		} else if j.Plain || j.PlainTo || j.Gather || !at(0).ChancePermille(700) {
+		} else if j.Plain || j.PlainTo || j.Gather || !at(0).ChancePermille(700) && !hasFewSlots(p) {
 			continue
 		}
 		j.Flags = j.Flags.With(layerwiseFlag)
 		j.Whole, j.Prefix, j.Take = false, 0, false
 		keysMax := max(1, min(chunksMax, int(p.Topology.SenderPages)/layers))
+		if hasFewSlots(p) {
+			keysMax = at(2).Between(1, 3)
+		}
 		var keys []uint32
 		for _, k := range j.Keys {
 			if len(keys) < keysMax && !slices.Contains(keys, k) {
@@ -221,6 +258,23 @@ func drawJobs(d *expand.Draft) {
 	}
 	if hasLateOpenings(p) {
 		drawLateOpenings(p)
+	}
+	if hasFewSlots(p) {
+		drawHasty(d)
+	}
+}
+
+// drawHasty makes the jobs come in groups. The requests of every second group expire while the next group waits.
+func drawHasty(d *expand.Draft) {
+	n := fewSlots(d.Plan)
+	groups := (len(d.Jobs) + 2*n - 1) / (2 * n)
+	for i := range d.Jobs {
+		j := &d.Jobs[i]
+		if j.At = d.Scale.Window * time.Duration(i/(2*n)) / time.Duration(groups); i/n%2 == 0 {
+			j.Flags = j.Flags.With(hastyFlag)
+		} else {
+			j.At += d.Delays.Message
+		}
 	}
 }
 

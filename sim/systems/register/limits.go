@@ -2,6 +2,8 @@ package register
 
 import (
 	"bytes"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -25,6 +27,7 @@ var (
 	checkKeepNames      = oracle.NewCheck("S17", "requests in a heartbeat")
 	checkKeepOften      = oracle.NewCheck("S18", "heartbeats that come too early")
 	checkKeepDue        = oracle.NewCheck("L7", "heartbeats that are due")
+	checkKeepTurn       = oracle.NewCheck("L7", "errands that are named in turn")
 	checkWindow         = oracle.NewCheck("S17", "registrations in flight with a peer")
 	checkWaitOver       = oracle.NewCheck("L8", "registrations that wait longer than allowed")
 	checkLentMost       = oracle.NewCheck("S17", "finished requests that are lent at a time")
@@ -78,6 +81,7 @@ type errand struct {
 	peers      []int32
 	receivedAt effects.Time
 	isSkip     bool
+	namedAt    map[int32]effects.Time // by node of the peer: when a message last named the request
 }
 
 type waitingRegistration struct {
@@ -220,7 +224,7 @@ func (x *nodeLimits) handleCommand(call *oracle.Call, e *effects.Command) {
 }
 
 func (x *nodeLimits) addErrand(w *pd.Cluster, t effects.Ticket, now effects.Time, request, transfer []byte, peers []ops.Peer, skip bool) {
-	r := &errand{id: transfer, receivedAt: now, isSkip: skip}
+	r := &errand{id: transfer, receivedAt: now, isSkip: skip, namedAt: map[int32]effects.Time{}}
 	if len(r.id) == 0 {
 		r.id = request
 	}
@@ -442,6 +446,9 @@ func (s *registerLimits) handleSend(call *oracle.Call, e *effects.Send) {
 				len(m.Keep)+len(m.Skip), cfg.NamesMax)
 			return
 		}
+		if x.verifyTurns(call, n, m, node); w.Failure != nil {
+			return
+		}
 		for _, id := range m.Keep {
 			key := string(peer[:]) + string(id)
 			last, known := x.named[key]
@@ -457,6 +464,51 @@ func (s *registerLimits) handleSend(call *oracle.Call, e *effects.Send) {
 			x.named[key] = namedAt{now, x.keepBusy[node]}
 		}
 	}
+}
+
+// verifyTurns checks that a message to a peer does not name a request again while another errand, which the node had
+// received before the message that named the request last, was in no message yet. What two errands name is not judged,
+// because a message does not say which of them it means.
+func (x *nodeLimits) verifyTurns(call *oracle.Call, n *world.Node, m *protocol.PushKeep, peer int32) {
+	now := call.LocalTime()
+	names := func(ids [][]byte, r *errand) bool {
+		return slices.ContainsFunc(ids, func(id []byte) bool { return bytes.Equal(id, r.id) })
+	}
+	latest := effects.Time(math.MinInt64) // when a request that is named again was named last
+	for _, r := range x.errands {
+		if at, again := r.namedAt[peer]; again && !r.isSkip && names(m.Keep, r) && !x.isNamedTwice(r) {
+			latest = max(latest, at)
+		}
+	}
+	for _, t := range slices.Sorted(maps.Keys(x.errands)) {
+		r, ids := x.errands[t], m.Keep
+		if r.isSkip {
+			ids = m.Skip
+		}
+		if !slices.Contains(r.peers, peer) {
+			continue
+		}
+		if names(ids, r) {
+			r.namedAt[peer] = now
+		}
+		if _, named := r.namedAt[peer]; latest == math.MinInt64 {
+			call.CountVoid(checkKeepTurn)
+		} else if call.CountJudged(checkKeepTurn); !named && r.receivedAt < latest {
+			call.FailCheck(checkKeepTurn, "node %d names requests to node %d again, and has not named %q, %d ns after the command",
+				n.AsSubject(), oracle.Node(peer), r.id, now.Sub(r.receivedAt))
+			return
+		}
+	}
+}
+
+// isNamedTwice reports whether two errands of a kind have the same name.
+func (x *nodeLimits) isNamedTwice(r *errand) bool {
+	for _, o := range x.errands {
+		if o != r && o.isSkip == r.isSkip && bytes.Equal(o.id, r.id) {
+			return true
+		}
+	}
+	return false
 }
 
 // handleEnd records the reply to a message, or its lack.
