@@ -165,18 +165,23 @@ func drawWorld(d *expand.Draft) {
 	layers := uint32(layerCount(p))
 	p.Topology.SenderPages = min(p.Topology.SenderPages, 8) + layers*uint32(at(0).Between(2, 8))
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + layers*uint32(at(1).Between(2, 10))
-	if hasFewSlots(p) {
+	if drawsFewSlots(p) {
 		drawFewSlots(d)
 	}
 	drawCaches(d)
 }
 
-// hasFewSlots reports whether the senders of a plan have so few slots for batches that requests wait for a slot. A
+// drawsFewSlots reports whether the senders of a plan get so few slots for batches that requests wait for a slot. A
 // request never waits for slots of other requests that go on, because each has its own. Requests that have ended hold
 // slots as well, until nothing can touch their pages any more. Therefore the Finishes of many requests expire in such a
 // plan, and other requests begin at once.
-func hasFewSlots(p *plan.Plan) bool {
+func drawsFewSlots(p *plan.Plan) bool {
 	return !draw.IsFixed(p.Seed) && !p.Topology.Flags["agent"] && draw.Hash(p.Seed, draw.Plan, 11, 33).ChancePermille(fewSlotsPermille)
+}
+
+// hasFewSlots reports whether the senders of a plan have few slots for batches.
+func hasFewSlots(p *plan.Plan) bool {
+	return slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Flags[hastyFlag] })
 }
 
 // fewSlots returns the number of slots of such a plan.
@@ -236,13 +241,13 @@ func drawJobs(d *expand.Draft) {
 		j := &p.Jobs[i]
 		if layersPerPage(p, j.To) > 0 { // The receiver keeps all layers in a page, and accepts only layerwise jobs.
 			j.Plain, j.PlainTo, j.Gather = false, false, false
-		} else if j.Plain || j.PlainTo || j.Gather || !at(0).ChancePermille(700) && !hasFewSlots(p) {
+		} else if j.Plain || j.PlainTo || j.Gather || !at(0).ChancePermille(700) && !drawsFewSlots(p) {
 			continue
 		}
 		j.Flags = j.Flags.With(layerwiseFlag)
 		j.Whole, j.Prefix, j.Take = false, 0, false
 		keysMax := max(1, min(chunksMax, int(p.Topology.SenderPages)/layers))
-		if hasFewSlots(p) {
+		if drawsFewSlots(p) {
 			keysMax = at(2).Between(1, 3)
 		}
 		var keys []uint32
@@ -259,7 +264,7 @@ func drawJobs(d *expand.Draft) {
 	if hasLateOpenings(p) {
 		drawLateOpenings(p)
 	}
-	if hasFewSlots(p) {
+	if drawsFewSlots(p) {
 		drawHasty(d)
 	}
 }
