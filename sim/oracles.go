@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
@@ -108,18 +109,39 @@ type keepsAtRest interface {
 var (
 	checkTableLimits = oracle.NewCheck("S17", "tables of other machines, within their limits")
 	checkTablesRest  = oracle.NewCheck("S17", "tables of other machines, at rest")
+	checkTableShares = oracle.NewCheck("S18", "shares in tables of other machines, counted twice")
 )
 
-// tableOracles judge whether the tables of users' machines stay within their bounds and are empty at rest (S17).
-var tableOracles = []oracle.Oracle{oracle.New("tables", oracle.Promise("S17"), func(l *oracle.Subscriptions[struct{}]) {
-	oracle.On(l, func(_ *struct{}, c *oracle.Call, _ oracle.StepEnded) {
+// shareCounter is implemented by machines whose tables are shared by classes of peers, and that can count again what
+// each class has.
+type shareCounter interface {
+	RecountShares(r *table.Recount)
+}
+
+// shareRecount is the memory of a recount.
+type shareRecount struct {
+	recount table.Recount `snap:"scratch"`
+}
+
+// recountInterval is the number of steps between two recounts of a machine's shares. A wrong count stays wrong.
+const recountInterval = 16
+
+// tableOracles judge whether the tables of users' machines stay within their bounds and are empty at rest (S17), and
+// whether the machines count the rows of each peer right (S18).
+var tableOracles = []oracle.Oracle{oracle.New("tables", oracle.Promise("S17"), func(l *oracle.Subscriptions[shareRecount]) {
+	oracle.On(l, func(s *shareRecount, c *oracle.Call, _ oracle.StepEnded) {
 		w := c.SystemRun().(*trial)
-		if n := w.Nodes[c.Node()]; n.Custom {
-			w.CountJudged(checkTableLimits)
-			w.checkTables(n)
+		n := w.Nodes[c.Node()]
+		if !n.Custom {
+			return
+		}
+		w.CountJudged(checkTableLimits)
+		w.checkTables(n)
+		if t, ok := n.Machine.(shareCounter); ok && n.StepCount%recountInterval == 0 {
+			w.checkShares(n, t, &s.recount)
 		}
 	})
-	oracle.On(l, func(_ *struct{}, c *oracle.Call, e world.NodeAtRest) {
+	oracle.On(l, func(_ *shareRecount, c *oracle.Call, e world.NodeAtRest) {
 		w := c.SystemRun().(*trial)
 		t, ok := e.Node.Machine.(tableVisitor)
 		if !ok || !e.Node.Custom {
@@ -134,6 +156,20 @@ var tableOracles = []oracle.Oracle{oracle.New("tables", oracle.Promise("S17"), f
 		})
 	})
 })}
+
+// checkShares checks that a machine's counts of the rows of each class match its tables.
+func (w *trial) checkShares(n *world.Node, t shareCounter, r *table.Recount) {
+	w.CountJudged(checkTableShares)
+	r.Reset()
+	t.RecountShares(r)
+	for _, c := range r.Counts {
+		if c.Counted != c.Actual {
+			w.FailCheck(checkTableShares, "node %d counts %d %s in the shares of a peer, and there are %d", n.AsSubject(), c.Counted, c.Name,
+				c.Actual)
+			return // What follows a difference may be wrong as well.
+		}
+	}
+}
 
 // checkTables checks that the tables of a machine, including those that may keep entries at rest, are within their
 // bounds.

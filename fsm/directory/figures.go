@@ -1,6 +1,9 @@
 package directory
 
-import "github.com/kvferry/kvferry/fsm/directory/index"
+import (
+	"github.com/kvferry/kvferry/fsm/directory/index"
+	"github.com/kvferry/kvferry/fsm/table"
+)
 
 // Figures counts the current contents of a directory.
 type Figures struct {
@@ -33,4 +36,22 @@ func (d *Directory) CountChunks(s Sender, location []byte) (chunks int, sum uint
 		}
 	}
 	return 0, 0, false
+}
+
+// RecountShares counts again, from the rows, what each origin has of every table that the origins share. Tests and
+// oracles compare this with the running counts.
+func (d *Directory) RecountShares(r *table.Recount) {
+	classOf := func(h table.Handle) int { return d.roster.workers.Get(h).shareClass() }
+	table.RecountRows(r, "workers", &d.roster.origins.workerShare, &d.roster.workers, table.Bounded, func(w *worker) (class, count int) {
+		return w.shareClass(), 1
+	})
+	table.RecountRows(r, "instances", &d.roster.origins.instanceShare, &d.roster.instances, table.Bounded,
+		func(i *instance) (class, count int) { return int(i.origin.Slot()), 1 })
+	for h := d.syncs.reservationOrder.Front(); h != 0; h = d.syncs.reservations.Next(h) {
+		r.Add(classOf(d.syncs.reservations.Get(h).worker), 1)
+	}
+	table.RecountRows(r, "syncs", &d.syncs.share, &d.syncs.rows, table.Bounded, func(s *sync) (class, count int) {
+		return classOf(d.feeds.Get(s.feed).worker), 1
+	})
+	d.chunks.RecountShares(r)
 }

@@ -76,6 +76,9 @@ func (w *World) NodeAt(a effects.Addr, ch effects.Channel) *Node {
 		return nil
 	}
 	n, second := w.Nodes[i], a.Host != nodeAddresses().hosts[i]
+	if n.Roams {
+		return n
+	}
 	if second != n.Moved && (second || ch == effects.ChannelDone) {
 		return nil // Hellos arrive at the first address in all incarnations.
 	}

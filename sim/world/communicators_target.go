@@ -190,9 +190,22 @@ func (l *Link) sendToInitiator(w *World, word communicator.MessageKind, epoch ui
 	if c.closed || c.cut || !w.IsRunning(l.From, l.FromIncarnation) {
 		return
 	}
-	c.lastToInitiator = max(c.lastToInitiator, w.Now+int64(l.drawComm(w).HeavyTail(w.Conditions.MessageTime)))
+	delay := l.drawComm(w).HeavyTail(w.Conditions.MessageTime)
+	if word == communicator.MessageFenced {
+		delay += w.drawFenceDelay(l, epoch)
+	}
+	c.lastToInitiator = max(c.lastToInitiator, w.Now+int64(delay))
 	w.Queue.Push(c.lastToInitiator, Delivery{Kind: KindCommToInitiator, Node: l.From, Incarnation: l.FromIncarnation, A: l.ID, B: epoch,
 		C: uint64(code)<<8 | uint64(word), Body: body})
+}
+
+// drawFenceDelay draws how much longer than other messages a report that the target has fenced an epoch takes, in a third
+// of the worlds. The initiator may notice by itself that the epoch is over, and offer the next one before.
+func (w *World) drawFenceDelay(l *Link, epoch uint64) effects.Duration {
+	if draw.IsFixed(w.Seed) || !draw.Hash(w.Seed, draw.Communicator, rulesDraw, 4).ChancePermille(333) {
+		return 0
+	}
+	return draw.Hash(w.Seed, draw.Communicator, rulesDraw|l.ID, epoch).Duration(0, 100*effects.Millisecond)
 }
 
 // handleInitiatorMessage passes a message of an initiator to the target's machine.

@@ -20,6 +20,7 @@ type Node struct {
 	IsCache      bool   // keeps chunks that no request expects any more
 	LendsChunks  bool   // lends chunks to peers on request
 	Moved        bool   // this incarnation has a second address, to which peers send done messages and lease renewals
+	Roams        bool   // the node listens at both addresses, and names either
 	Incarnation  uint32 // number of the incarnation, from 0
 	Up           bool
 	ResumeAt     int64 `snap:"instant"` // the process is frozen until this instant

@@ -1,6 +1,10 @@
 package index
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/kvferry/kvferry/fsm/table"
+)
 
 // Limits bounds an index.
 type Limits struct {
@@ -199,6 +203,29 @@ type Figures struct {
 	Retired int // chunks, among these, of retired holders
 	Holders int
 	Bytes   int // memory in use
+}
+
+// RecountShares counts the holders and the chunks of each group again. Retired holders are a group of their own.
+func (x *Index) RecountShares(r *table.Recount) {
+	t := &x.holders
+	groupOf := func(h *holder) int {
+		if h.state == stateRetired {
+			return t.retiredClass
+		}
+		return h.group
+	}
+	for i := range t.rows {
+		if h := &t.rows[i]; h.state != stateUnused {
+			r.Add(groupOf(h), 1)
+		}
+	}
+	r.ReportShare("holders", &t.holderShare, table.Bounded)
+	for i := range t.rows {
+		if h := &t.rows[i]; h.state != stateUnused {
+			r.Add(groupOf(h), h.count)
+		}
+	}
+	r.ReportShare("chunks", &t.chunkShare, table.Bounded)
 }
 
 // Figures returns the current counts.

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/fsm/directory/replica"
+	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -62,6 +63,9 @@ func (m *Machine) VisitKeptTables(visit func(name string, n, most int)) {
 	visit("chunks", f.Chunks, c.Chunks)
 	m.log.VisitKeptTables(visit)
 }
+
+// RecountShares counts again what each origin has of every table that the origins share.
+func (m *Machine) RecountShares(r *table.Recount) { m.directory.RecountShares(r) }
 
 // Deadline returns the instant of the next Tick that the machine needs.
 func (m *Machine) Deadline() (effects.Time, bool) {

@@ -347,6 +347,7 @@ func (h *host) giveCommand(x *hostCall, c pd.Command, timeout effects.Duration) 
 // abortCall makes a call end early.
 func (h *host) abortCall(x *hostCall) {
 	x.aborted = true
+	x.heldAborted = x.heldAborted || x.answered
 	switch {
 	case x.waitsForPages && x.op == protocol.CallAwaitReturn:
 		x.waitsForPages = false

@@ -158,11 +158,15 @@ func (h *host) checkRefusal(engine int) {
 	}
 }
 
+// isAborted reports whether everything that a call still does was aborted. An abort before the answer came before there
+// was anything to take back, so a call whose answer says that its memory is held has to be aborted anew.
+func (x *hostCall) isAborted() bool { return x.aborted && (x.heldAborted || !x.answered) }
+
 // checkAbandonedCalls checks that the calls for which no engine waits any more are aborted.
 func (h *host) checkAbandonedCalls(matches func(session.CallRef) bool) {
 	h.state.w.CountJudged(checkAbandoned)
 	for call, x := range h.calls {
-		if matches(call) && !x.aborted && x.op != protocol.CallDetach {
+		if matches(call) && !x.isAborted() && x.op != protocol.CallDetach {
 			h.state.w.Fail(checkAbandoned.Property(), "an engine of node %d has exited or detached, and one of its calls is not aborted",
 				h.node.AsSubject())
 			return

@@ -129,6 +129,7 @@ type hostCall struct {
 	ticket        effects.Ticket // the command in flight
 	waitsForPages bool           // wait for the pages of the holding before the command is given
 	aborted       bool
+	heldAborted   bool // aborted after the answer, which said that the memory is held
 	abandoned     bool
 	answered      bool // the answer was sent, and the memory is not returned yet
 	show          *pendingShow

@@ -111,6 +111,13 @@ func (h *host) endCall(x *hostCall, a *protocol.EngineAnswer, targetRemains bool
 	if held := h.holdings[x.ref]; held != nil && x.abandoned && !held.freed && h.state.w.Failure == nil {
 		h.state.w.Fail(checkAbandoned.Property(), "node %d keeps the result of call %d, and no engine knows of it", h.node.AsSubject(), x.ref.ID)
 	}
+	s := h.sessions[x.ref.Session]
+	if isUnwanted := x.abandoned || s == nil || s.left; a.Held && isUnwanted && h.state.w.Failure == nil {
+		if h.state.w.CountJudged(checkAbandoned); !x.isAborted() {
+			h.state.w.Fail(checkAbandoned.Property(), "node %d lets call %d keep its memory, and no engine waits for the call", h.node.AsSubject(),
+				x.ref.ID)
+		}
+	}
 	if x.op == protocol.CallDetach {
 		return
 	}

@@ -46,6 +46,7 @@ type agent struct {
 	writable bool // engines may write to it
 	made     bool
 	closing  bool
+	loaded   []string // the agents of plain engines whose metadata it has loaded
 }
 
 // A task is something that the driver does beside the gateway and the rank, and that ends at some time.

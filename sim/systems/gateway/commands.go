@@ -189,6 +189,7 @@ func (h *host) handleCommand(e *effects.Command, out *effects.Effects) {
 			break
 		}
 		j.timeout = 4 * registrationLease
+		h.markRivals(j.name)
 		for layer := range layerCount {
 			for i, block := range j.blocks[:positionCount] {
 				for cell := range h.layout.shares {

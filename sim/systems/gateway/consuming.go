@@ -32,7 +32,7 @@ type foreseen struct {
 
 // addWant adds a request that the engine registers for, and reports false if there are no blocks for it.
 func (e *plainEngine) addWant(ticket effects.Ticket, number uint32) bool {
-	name := requestName("s", number)
+	name := nameOfWanted(number)
 	e.foreseen = slices.DeleteFunc(slices.Clone(e.foreseen), func(f foreseen) bool { return f.name == name })
 	w := want{ticket: ticket, name: name, until: e.now.Add(routerTimeout), heartbeat: e.now,
 		required: mustSucceed(e.boot.Plan, number, "want", "lend")}

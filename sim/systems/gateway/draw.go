@@ -26,6 +26,9 @@ func isCalm(p *plan.Plan) bool {
 // mustSucceed reports whether nothing can go wrong with a request of a plan: both ends get their commands at about the
 // same time, in a run without faults or long after the faults.
 func mustSucceed(p *plan.Plan, number uint32, do, other string) bool {
+	if isRival(number) {
+		return false
+	}
 	find := func(do string, number uint32) (at time.Duration, once bool) {
 		n := 0
 		for _, x := range p.Items {
@@ -196,6 +199,7 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 				plan.Item{At: at(501+2*i, begin), Do: "want", Node: thirdNode, Number: number})
 		}
 	}
+	drawRivals(d, p)
 	if d.NumberBelow("forge", 0, 2) == 0 { // Even without faults.
 		p.Items = append(p.Items, d.Items("forge", 1, 6, stranger)...)
 	}
@@ -238,6 +242,23 @@ func drawPlan(d custom.Draws, p *plan.Plan) {
 		}
 	}
 	slices.SortStableFunc(p.Items, func(a, b plan.Item) int { return cmp.Compare(a.At, b.At) })
+}
+
+// drawRivals draws requests of which two consumers register one of the same name, before the node has finished one. The
+// router has sent such a request to a second consumer, or to two requests of one name.
+func drawRivals(d custom.Draws, p *plan.Plan) {
+	if d.NumberBelow("rival", 0, 3) != 0 {
+		return
+	}
+	for i := range 1 + d.NumberBelow("rival", 1, 2) {
+		begin := d.Duration("rival", 4*i, time.Millisecond, max(2*time.Millisecond, p.FaultsEnd))
+		for j := range uint64(2) {
+			p.Items = append(p.Items, plan.Item{At: begin + d.Duration("rival", 4*i+1+j, 0, pairedWithin/2), Do: "want",
+				Node: firstConsumer + plan.Node(j), Number: uint32(firstRival + 2*i + j)})
+		}
+		p.Items = append(p.Items, plan.Item{At: begin + d.Duration("rival", 4*i+3, pairedWithin/2, 2*pairedWithin), Do: "lend",
+			Node: hostNode, Number: uint32(firstRival + 2*i)})
+	}
 }
 
 // drawTroubles draws what makes the rank say hello to a producer again, what fails on the way to a plain engine, and how

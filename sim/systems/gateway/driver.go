@@ -55,6 +55,7 @@ func (h *host) sendNote(n machine.Notification, out *effects.Effects) {
 		h.completions = append(h.completions, completion{p, effects.Closed, nil})
 		return
 	}
+	h.verifyReached(n.Agent, n.To, out)
 	f := &frame{kind: frameNote, to: n.To, from: h.nameOf(n.Agent), body: n.Body}
 	if h.now < h.flakyUntil {
 		all := h.flaky == losesAll || h.flaky == deniesAll
@@ -107,6 +108,9 @@ func (h *host) runTask(out *effects.Effects) bool {
 		if x == nil || x.closing {
 			t.code = effects.Closed
 		}
+		if t.code == effects.OK {
+			x.loaded = append(slices.Clone(x.loaded), t.name)
+		}
 		about := h.ledger.loads[t.id]
 		delete(h.ledger.loads, t.id)
 		h.callGateway(out, &about, func(o *machine.Effects) {
@@ -123,6 +127,16 @@ func (h *host) runTask(out *effects.Effects) bool {
 		h.callGateway(out, &about, func(o *machine.Effects) { h.g.OnAgentDestroyed(h.now, t.agent, effects.OK, o) })
 	}
 	return true
+}
+
+// verifyReached judges whether an agent may send to an agent of a plain engine: libnixl knows only agents whose metadata
+// was loaded, and an engine that has restarted has another agent.
+func (h *host) verifyReached(from machine.Agent, to string, out *effects.Effects) {
+	if !slices.Contains(h.agents[from].loaded, to) {
+		observe(out, factReached, effects.Invalid, fmt.Sprintf("agent %d sends to %s, and has loaded %q", from, to, h.agents[from].loaded))
+		return
+	}
+	observe(out, factReached, effects.OK, "")
 }
 
 // verifyRead judges whether a page that a write reads is lent.

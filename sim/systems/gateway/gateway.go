@@ -65,7 +65,7 @@ func producerOf(number uint32) string { return producers[int(number)%len(produce
 
 // consumerOf returns the consumer of a request.
 func consumerOf(number uint32) string {
-	if number >= firstOfThird && number < firstProbe {
+	if number >= firstOfThird && number < firstRival {
 		return thirdConsumer
 	}
 	return consumers[int(number)%len(consumers)]
@@ -80,6 +80,20 @@ const (
 	firstCrowded = 600
 	firstDropped = 700
 )
+
+// firstRival is the first request of which two consumers register one of the same name: each even number and the next.
+const firstRival = 800
+
+// isRival reports whether another consumer registers a request of the same name.
+func isRival(number uint32) bool { return number >= firstRival && number < firstProbe }
+
+// nameOfWanted returns the name of a request of a consumer.
+func nameOfWanted(number uint32) string {
+	if isRival(number) {
+		number &^= 1
+	}
+	return requestName("s", number)
+}
 
 // firstOfThird is the first request of the third consumer; those from firstProbe on are of the others again.
 const firstOfThird = 500
@@ -115,6 +129,8 @@ const (
 	factOpen                                               // the gateway's registrations with producers are counted
 	factGreeting                                           // a hello names a rank of a plain engine
 	factHeartbeat                                          // a heartbeat is passed on
+	factReached                                            // an agent of the node sends to an agent of a plain engine
+	factRival                                              // a registration of a consumer ends whose name another has used
 	factEnd                                                // one more than the last
 )
 
@@ -188,10 +204,12 @@ var System = custom.System{
 			"a registration of a plain engine is passed to the rank once, and again only if the rank did not know the engine; a side channel "+
 				"that does not answer is queried a bounded number of times; one hello is sent to the rank at a time", factPassed),
 		judge("plain completions", "a plain engine is told once that it has a request, and then has it", factTold),
+		judge("plain rivals", "a request that two consumers wait for by one name is written to neither", factRival),
+		judge("agents reached", "an agent sends only to agents of plain engines that it has loaded", factReached),
 		settings,
 	},
 	FactNames: []string{"stored", "read", "received", "ended", "registered", "written", "passed", "completed", "told", "taken",
-		"engine", "agent", "asked", "tries", "patience", "fits", "answer", "window", "proof", "open", "greeting", "heartbeat"},
+		"engine", "agent", "asked", "tries", "patience", "fits", "answer", "window", "proof", "open", "greeting", "heartbeat", "reached", "rival"},
 	// The last requests begin 45 s after the faults, and a consumer holds its command until its router gives the request
 	// up.
 	CommandTimeout: 100 * time.Second,

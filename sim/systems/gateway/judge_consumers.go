@@ -426,8 +426,11 @@ func (h *host) verifyHelloReply(x helloPart, body []byte, o *machine.Effects, ou
 func (h *host) verifyEnd(x *takenRegistration, body []byte, o *machine.Effects, out *effects.Effects) {
 	limits := protocol.DefaultLimits()
 	var m protocol.PushEnd
-	isStale := m.Decode(body, &limits) == nil && effects.CodeFromWire(m.Code) == effects.Stale
-	x.passed = false
+	isDecoded := m.Decode(body, &limits) == nil
+	isStale := isDecoded && effects.CodeFromWire(m.Code) == effects.Stale
+	if x.passed = false; x.rival {
+		h.verifyRival(x, isDecoded && effects.CodeFromWire(m.Code) == effects.OK, out)
+	}
 	refused := slices.ContainsFunc(o.Reports, func(r machine.Report) bool {
 		return strings.HasPrefix(r.Text, "what an engine registered is not written")
 	})
@@ -442,4 +445,35 @@ func (h *host) verifyEnd(x *takenRegistration, body []byte, o *machine.Effects, 
 	}
 	key := x.key
 	h.ledger.endTaken(func(x *takenRegistration) bool { return x.key == key })
+}
+
+// markRivals marks the registrations of several consumers that the rank has when the node finishes a request with a name
+// that equals theirs but for the end. Registrations that may end for want of time at any moment do not count.
+func (h *host) markRivals(name string) {
+	var all []*takenRegistration
+	engines := map[string]bool{}
+	for i := range h.ledger.taken {
+		x := &h.ledger.taken[i]
+		_, request, _ := strings.Cut(x.key, " ")
+		if !x.passed || string(protocol.TrimRequestSuffix([]byte(request))) != name ||
+			h.now.Sub(x.arrived) > h.shape.registrationTimeout/2 {
+			continue
+		}
+		all = append(all, x)
+		engines[nodeOf(x.sender)] = true
+	}
+	for _, x := range all {
+		x.rival = x.rival || len(engines) > 1
+	}
+}
+
+// verifyRival judges the end of a registration of a request that another consumer had registered, too: nobody knows which
+// of them the finished request belongs to.
+func (h *host) verifyRival(x *takenRegistration, isWritten bool, out *effects.Effects) {
+	if isWritten {
+		observe(out, factRival, effects.Invalid, fmt.Sprintf("registration %s is told that its request was written, and another consumer "+
+			"waited for a request of the same name", x.key))
+		return
+	}
+	observe(out, factRival, effects.OK, "")
 }

@@ -115,6 +115,7 @@ type takenRegistration struct {
 	arrived effects.Time
 	passes  int  // how often it was passed to the rank
 	passed  bool // the rank has it
+	rival   bool // another consumer had registered a request of the same name when the node finished one
 	// greeting is the number of hellos of its peer when it was passed last.
 	greeting int
 }

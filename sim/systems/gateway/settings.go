@@ -63,7 +63,7 @@ const unjudged = effects.NotFound
 var settings = oracle.New("plain settings", "the gateway keeps each of its settings, and refuses nothing needlessly",
 	func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Observe) {
-			if e.Fact < factTaken || e.Fact >= factEnd {
+			if e.Fact < factTaken || e.Fact >= factReached {
 				return
 			}
 			if e.Code == unjudged {

@@ -65,6 +65,7 @@ func (h *host) startTransfer(e *effects.Transfer, out *effects.Effects) {
 		h.events = append(h.events, &effects.TransferDone{Corr: e.Corr, Code: effects.PeerLost, Settled: true, At: h.now})
 		return
 	}
+	h.verifyReached(l.route.Agent, l.route.Name, out)
 	t := &transfer{peer: l.peer, agent: l.route.Agent, left: len(e.Pairs), pairs: slices.Clone(e.Pairs), toAgent: l.route.Name}
 	h.transfers[e.Corr] = t
 	for i, pair := range t.pairs {

@@ -75,6 +75,6 @@ func (w *Cluster) ClearRun() {
 	w.RecycleWorld()
 	*w = Cluster{
 		World: w.World, Work: w.forNextRun(), Keys: w.Keys, PlainWrites: w.PlainWrites[:0],
-		encoder: messageEncoder{w.encoder.rewritten[:0]},
+		encoder: messageEncoder{rewritten: w.encoder.rewritten[:0], roamed: w.encoder.roamed[:0]},
 	}
 }

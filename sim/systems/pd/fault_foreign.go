@@ -40,6 +40,8 @@ func foreignPoint(s authorKind, t protocol.Tag) coverage.Point {
 // messageEncoder rewrites messages: the meaning stays the same, and the bytes differ.
 type messageEncoder struct {
 	rewritten []byte // the newest message that was rewritten
+	offer     protocol.PullReadyNotif
+	roamed    []byte // the newest offer that names the sender's other address
 }
 
 // encodeMessage returns a message in the encoding of node n. If the node has our encoder, a fault may still rewrite
@@ -109,6 +111,12 @@ func (x *messageEncoder) corruptOrEncode(w *Cluster, n *world.Node, f plan.Fault
 func (x *messageEncoder) encodeRequest(w *Cluster, n *world.Node, c *world.Conn, body []byte) []byte {
 	if n.Custom {
 		return w.CorruptMessage(plan.FaultRequestCorrupted, c, c.SentCount, body)
+	}
+	body = x.nameOtherAddress(w, n, body)
+	for _, f := range w.Flows {
+		if f.RewriteRequest != nil {
+			body = f.RewriteRequest(w, n, body)
+		}
 	}
 	if d, ok := w.DrawStrike(plan.FaultFieldRepeated, c.Name, c.SentCount); ok {
 		if b, _, ok := foreign.Repeat(x.rewritten[:0], body, 0, drawChoices(d)); ok {

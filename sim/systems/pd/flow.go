@@ -50,6 +50,9 @@ type Flow struct {
 	// what the engine does with the pages besides giving the pages back.
 	HandlePut func(w *Cluster, n *world.Node, put effects.Ticket, back bool) PageUse
 
+	// RewriteRequest returns a request of a node as it arrives: another implementation would write it differently.
+	RewriteRequest func(w *Cluster, n *world.Node, body []byte) []byte
+
 	// RequestsChunks is set if chunks of this flow can arrive without a push: nodes of both roles request chunks from
 	// any node that has the chunks. Therefore there are more handshakes, and more nodes that must keep promises, than
 	// pushes and pulls explain.

@@ -111,6 +111,9 @@ func (w *Cluster) BootNode(n *world.Node) (world.Pools, error) {
 			cfg.DoneAddr = world.SecondAddressOf(n.ID, effects.ChannelDone)
 			cfg.RenewAddr = world.SecondAddressOf(n.ID, effects.ChannelInit)
 		}
+		if slices.Contains(w.SourcePlan.Topology.Moves, plan.Node(n.ID)) {
+			n.Roams = w.roams(n)
+		}
 		if slices.Contains(w.SourcePlan.Topology.Unrenewed, plan.Node(n.ID)) {
 			cfg.RenewAddr = effects.Addr{}
 		}

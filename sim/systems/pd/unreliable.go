@@ -10,6 +10,11 @@ func IsUnreliable(w *Cluster) bool {
 	if t := w.SourcePlan.Topology; int(w.SourcePlan.Bounds.Peers)+1 < t.Senders+t.Receivers {
 		return true
 	}
+	return MayChangeMessages(w)
+}
+
+// MayChangeMessages reports whether messages of a world may arrive changed, or planes may refuse effects.
+func MayChangeMessages(w *Cluster) bool {
 	for _, f := range []plan.Fault{
 		plan.FaultRequestCorrupted, plan.FaultReplyCorrupted, plan.FaultEffectRefused, plan.FaultHandshakeRefused, plan.FaultPushRefused,
 		plan.FaultImportFailed,

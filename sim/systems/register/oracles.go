@@ -157,7 +157,7 @@ var codesOracle = oracle.New("registrations", "registrations end with a code for
 		call.CountJudged(checkCode)
 		if e.Code == effects.Malformed || e.Code == effects.Invalid || e.Code == effects.Mismatch ||
 			e.Code == effects.Unsupported {
-			if pd.IsUnreliable(w) {
+			if pd.MayChangeMessages(w) {
 				call.CountVoid(checkCode)
 				return
 			}

@@ -52,6 +52,7 @@ var Flow = pd.Flow{
 	},
 	ListenChannels: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },
 	SenderMessages: senderMessages,
+	RewriteRequest: rewriteRequest,
 	StartJob:       startJob,
 	ContinueJob:    continueJob,
 	Commands: []pd.CommandKind{

@@ -90,6 +90,7 @@ type Oracles struct {
 	revocations    revocationOracle
 	cacheOrder     cacheOrderOracle
 	renewRetries   renewRetryOracle
+	openFailures   openFailureOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -159,6 +160,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *revocationOracle { return &o.revocations })
 	addOracle(l, func(o *Oracles) *cacheOrderOracle { return &o.cacheOrder })
 	addOracle(l, func(o *Oracles) *renewRetryOracle { return &o.renewRetries })
+	addOracle(l, func(o *Oracles) *openFailureOracle { return &o.openFailures })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].
