@@ -56,6 +56,10 @@ func (or *renewOracle) recordRenewal(n *world.Node, c *world.Conn, body []byte) 
 // incarnation was left out by more renewals than are needed to name all offers twice. Offers of earlier incarnations do
 // not count.
 func (or *renewOracle) verifyRound(n *world.Node, sender int32, incarnation effects.Incarnation) {
+	if or.w.Nodes[sender].Roams { // A round begins anew whenever the sender names its other address.
+		or.countVoid(checkRenewRound)
+		return
+	}
 	kept := or.oracles().deferredOffers.stateOf(n).offers
 	for i := range kept {
 		k := &kept[i]
