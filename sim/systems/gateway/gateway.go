@@ -209,7 +209,8 @@ var System = custom.System{
 		settings,
 	},
 	FactNames: []string{"stored", "read", "received", "ended", "registered", "written", "passed", "completed", "told", "taken",
-		"engine", "agent", "asked", "tries", "patience", "fits", "answer", "window", "proof", "open", "greeting", "heartbeat", "reached", "rival"},
+		"engine", "agent", "asked", "tries", "patience", "fits", "answer", "window", "proof", "open", "greeting",
+		"heartbeat", "reached", "rival"},
 	// The last requests begin 45 s after the faults, and a consumer holds its command until its router gives the request
 	// up.
 	CommandTimeout: 100 * time.Second,
