@@ -4,6 +4,7 @@ package zmq_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/libzmq"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/internal/proctest"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // events is the smallest possible sink.
@@ -68,6 +70,77 @@ func BenchmarkRoundTrip(b *testing.B) {
 	rounds := float64(len(times["bare-µs"]) * trips)
 	b.ReportMetric(float64(allocs["transport-µs"])/rounds, "allocs/trip")
 	b.ReportMetric(float64(allocs["libzmq-µs"])/rounds, "libzmq-allocs/trip")
+}
+
+// BenchmarkTLS compares round trips with and without TLS as BenchmarkRoundTrip does, and first requests: from the open of
+// a connection to the reply.
+func BenchmarkTLS(b *testing.B) {
+	body := make([]byte, 2048)
+	guard := newFleet(b).guard("spiffe://fleet/all/1", secure.Strict)
+	times := map[string][]time.Duration{}
+	kinds := map[string]func() time.Duration{}
+	for name, open := range map[string]control.Opener{"plain": zmq.Config{}.Opener(), "tls": zmq.Config{Guard: guard}.Opener()} {
+		ask := askTransport(b, open, body)
+		kinds[name+"-trip-µs"] = func() time.Duration { return round(b, ask) }
+		server, client := make(events, 64), make(events, 64)
+		at := startEcho(b, open, server)
+		t, err := open(control.Env{Sink: client})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = t.Shutdown(context.Background()) })
+		kinds[name+"-first-µs"] = func() time.Duration {
+			firsts := make([]time.Duration, trips/10)
+			for i := range firsts {
+				begin := time.Now()
+				t.Open(&effects.Open{Corr: 1, Channel: effects.ChannelInit, Addr: at})
+				conn := (<-client).(*effects.Opened).Conn
+				t.Send(&effects.Send{Corr: 2, Conn: conn, Body: body})
+				if _, ok := (<-client).(*effects.Replied); !ok {
+					b.Fatal("not answered")
+				}
+				firsts[i] = time.Since(begin)
+				t.Close(conn)
+			}
+			return median(firsts)
+		}
+	}
+	names := slices.Collect(maps.Keys(kinds))
+	for b.Loop() {
+		rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		for _, name := range names {
+			times[name] = append(times[name], kinds[name]())
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for _, name := range names {
+		b.ReportMetric(micros(median(times[name])), name)
+	}
+}
+
+// startEcho starts a server that answers each request with the request, and returns its address.
+func startEcho(b *testing.B, open control.Opener, received events) effects.Addr {
+	b.Helper()
+	server, err := open(control.Env{Sink: received, Servers: []control.Server{{Channel: effects.ChannelInit, Addr: local}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		for ev := range received {
+			r := ev.(*effects.Received)
+			server.Reply(&effects.Reply{Request: r.Request, Body: r.Body})
+		}
+	}()
+	b.Cleanup(func() {
+		if err := server.Shutdown(context.Background()); err != nil {
+			b.Error(err)
+		}
+		close(received)
+		<-answered
+	})
+	return server.Servers()[0].Addr
 }
 
 // trips is the number of round trips of one kind in one round.

@@ -24,17 +24,17 @@ func TestContractOverTLS(t *testing.T) {
 
 // fleet issues certificates whose names state the role, and "all" for all roles.
 type fleet struct {
-	*testing.T
+	testing.TB
 	*authority.Authority
 }
 
-func newFleet(t *testing.T) fleet {
-	t.Helper()
+func newFleet(tb testing.TB) fleet {
+	tb.Helper()
 	a, err := authority.New(time.Hour, time.Now)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return fleet{t, a}
+	return fleet{tb, a}
 }
 
 func (f fleet) guard(identity string, mode secure.Mode) *secure.Guard {
