@@ -63,9 +63,12 @@ const (
 	// NotSent: the sender reported that all of the request was sent, and this chunk is not among the chunks that
 	// arrived. Recompute, and compare how both engines name chunks.
 	NotSent Code = 24
+	// Forbidden: the policy does not let the peer do this, or the name belongs to another identity; check
+	// security.policy at both ends.
+	Forbidden Code = 25
 
 	// CodeCount is the number of codes.
-	CodeCount = 25
+	CodeCount = 26
 )
 
 // codeNames are stable: they appear in logs, JSON and metrics.
@@ -75,7 +78,7 @@ var codeNames = [CodeCount]string{
 	"ok", "expired", "cancelled", "refused", "peer_lost", "unreachable", "no_memory", "too_large",
 	"too_many", "malformed", "stale", "mismatch", "faulted", "not_found", "invalid", "draining",
 	"closed", "ended", "withdrawn", "unsupported", "backed_off", "lapsed", "failed",
-	"sender_failed", "not_sent",
+	"sender_failed", "not_sent", "forbidden",
 }
 
 // String returns the stable name of the code, as in logs, JSON and metrics.

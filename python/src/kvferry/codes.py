@@ -66,6 +66,9 @@ class Code(enum.IntEnum):
     # The sender reported that all of the request was sent, and this chunk is not among the chunks that arrived.
     # Recompute, and compare how both engines name chunks.
     NOT_SENT = 24
+    # The policy does not let the peer do this, or the name belongs to another identity; check security.policy at both
+    # ends.
+    FORBIDDEN = 25
 
     @classmethod
     def of(cls, number: int) -> Code:
@@ -109,4 +112,5 @@ REMEDIES = {
     Code.NOT_SENT: (
         "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash"
     ),
+    Code.FORBIDDEN: "compare the identity and its roles with security.policy of both ends",
 }
