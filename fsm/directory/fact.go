@@ -16,6 +16,9 @@ type Sender struct {
 	// Origin is the network address from which the fact arrived. All shares are counted per origin, because instance
 	// names cost nothing: a worker counts against the address that made the worker known.
 	Origin effects.Origin
+	// Principal is the identity that the sender proved; zero: none. A worker belongs to the identity that made the worker
+	// known, and facts about the worker from another one are refused as Forbidden.
+	Principal effects.Principal
 	// Directory identifies the directory that heard the fact: zero is this directory, a nonzero value names the
 	// directory that reported the fact through the shared log. Gaps differs from the value of the previous fact of
 	// the same directory if reports of that directory may be missing in between.

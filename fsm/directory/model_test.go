@@ -16,7 +16,8 @@ type model struct {
 	turn     int
 	places   int
 	patience effects.Duration
-	yield    effects.Duration // after which a life that is not heard may be a former one
+	yield    effects.Duration  // after which a life that is not heard may be a former one
+	who      effects.Principal // that speaks
 }
 
 type named struct {
@@ -26,6 +27,7 @@ type named struct {
 
 type modelWorker struct {
 	is, was byte
+	owner   effects.Principal
 	at      where
 	midway  bool
 	heard   effects.Time
@@ -117,13 +119,32 @@ func (m *model) unask(w *modelWorker) {
 	}
 }
 
+// forbids says whether who speaks may not be that worker.
+func (m *model) forbids(n named) bool {
+	if w := m.workers[n]; w != nil {
+		return w.owner != 0 && w.owner != m.who
+	}
+	owned := false
+	for other, w := range m.workers {
+		if other.instance == n.instance && w.owner != 0 {
+			if w.owner == m.who {
+				return false
+			}
+			owned = true
+		}
+	}
+	return owned
+}
+
 func (m *model) register(now effects.Time, n named, life byte, at where) effects.Code {
 	w := m.workers[n]
 	switch {
+	case m.forbids(n):
+		return effects.Forbidden
 	case w == nil:
-		m.workers[n] = &modelWorker{is: life, at: at, heard: now, feeds: map[string]*modelFeed{}}
+		m.workers[n] = &modelWorker{is: life, at: at, heard: now, feeds: map[string]*modelFeed{}, owner: m.who}
 	case life != 0 && w.is == life:
-		w.at, w.heard = at, now
+		w.at, w.heard, w.owner = at, now, m.who
 	case life != 0 && w.was == life && now.Sub(w.heard) < m.yield:
 		return effects.Stale
 	default:
@@ -132,7 +153,7 @@ func (m *model) register(now effects.Time, n named, life byte, at where) effects
 			was = w.was
 		}
 		m.unask(w)
-		*w = modelWorker{is: life, was: was, at: at, heard: now, feeds: map[string]*modelFeed{}}
+		*w = modelWorker{is: life, was: was, at: at, heard: now, feeds: map[string]*modelFeed{}, owner: m.who}
 	}
 	return effects.OK
 }
@@ -140,6 +161,8 @@ func (m *model) register(now effects.Time, n named, life byte, at where) effects
 func (m *model) deregister(n named, life byte, at where) effects.Code {
 	w := m.workers[n]
 	switch {
+	case m.forbids(n):
+		return effects.Forbidden
 	case w == nil:
 		return effects.NotFound
 	case w.is != life || w.at.ip != at.ip || w.at.port != at.port:
@@ -163,6 +186,8 @@ func (m *model) end(n named) {
 func (m *model) heartbeat(now effects.Time, n named, life byte, at where) (SyncReason, effects.Code) {
 	w := m.workers[n]
 	switch {
+	case m.forbids(n):
+		return NoSync, effects.Forbidden
 	case w == nil:
 		w = &modelWorker{is: life, at: at, heard: now, feeds: map[string]*modelFeed{}, midway: true, ask: UnknownWorker}
 		m.workers[n] = w
@@ -175,7 +200,7 @@ func (m *model) heartbeat(now effects.Time, n named, life byte, at where) (SyncR
 	default:
 		return NoSync, effects.Stale
 	}
-	w.heard = now
+	w.heard, w.owner = now, m.who
 	if w.asked {
 		m.unask(w)
 		return NoSync, effects.OK
@@ -204,6 +229,8 @@ func (m *model) heard(now effects.Time, n named, life byte) (*modelWorker, effec
 	switch {
 	case w == nil:
 		return nil, effects.NotFound
+	case w.owner != 0 && w.owner != m.who:
+		return nil, effects.Forbidden
 	case w.is != life:
 		return nil, effects.Stale
 	}

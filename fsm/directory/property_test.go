@@ -23,8 +23,13 @@ func TestDirectoryAgainstModel(t *testing.T) {
 		names := rapid.Custom(func(t *rapid.T) named {
 			return named{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "instance"), rapid.Int64Range(0, 1).Draw(t, "rank")}
 		})
-		// Most facts are of the incarnation that is known; an own one for each name, or none.
+		// Most facts are of the identity and the incarnation that is known; an own one for each name, or none.
 		life := func(t *rapid.T, n named) byte {
+			if w := m.workers[n]; w != nil && rapid.IntRange(0, 7).Draw(t, "others") > 0 {
+				m.who = w.owner
+			} else {
+				m.who = rapid.SampledFrom([]effects.Principal{0, 0, 0, 1, 2}).Draw(t, "principal")
+			}
 			if w := m.workers[n]; w != nil && rapid.IntRange(0, 7).Draw(t, "other") > 0 {
 				return w.is
 			}
@@ -41,7 +46,7 @@ func TestDirectoryAgainstModel(t *testing.T) {
 		chunks := rapid.SliceOfN(rapid.Uint64Range(0, 3), 0, 6)
 		sender := func(n named, life byte) Sender {
 			return Sender{Instance: []byte(n.instance), Worker: n.rank, Incarnation: effects.Incarnation{life},
-				Origin: effects.Origin(n.instance[0])}
+				Origin: effects.Origin(n.instance[0]), Principal: m.who}
 		}
 		at := func(w where) Address { return Address{IP: []byte(w.ip), Port: w.port, URL: []byte(w.url)} }
 		same := func(t *rapid.T, what string, got, want any) {

@@ -9,7 +9,8 @@ import (
 // are dropped and the new address applies. If the same incarnation registers again, only the address changes.
 // Register returns Stale if the previous incarnation registers while the present one is still being heard, or if
 // another directory reports a registration of a worker that was heard on another way within [Config.Yield]. It
-// returns TooMany if there is no room.
+// returns Forbidden if the worker, or every worker of its instance, belongs to another identity, and TooMany if there is
+// no room.
 func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code {
 	h, code := d.checkAndFind(&s, &a)
 	if code != effects.OK {
@@ -20,7 +21,7 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 		if w == nil {
 			return effects.TooMany
 		}
-		d.Replication().announceRegistration(w)
+		d.Replication().announceRegistration(w, &s)
 		d.addNote(WorkerJoined, w, "")
 		return effects.OK
 	}
@@ -28,6 +29,7 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 	switch same := w.incarnation == s.Incarnation && w.incarnation != (effects.Incarnation{}); {
 	case same && w.directory == s.Directory:
 		w.setAddress(&a)
+		d.roster.setOwner(w, &s)
 		d.roster.recordHeard(now, h, w, &s)
 		return effects.OK
 	case same && s.Directory != 0 && !d.Replication().mayYield(now, w), !same && (d.isPrevious(now, w, &s) ||
@@ -38,8 +40,9 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 	return effects.OK
 }
 
-// checkAndFind returns the known worker that a registration or heartbeat names, or 0 if the worker is unknown. It fails
-// if the sender or the address is invalid.
+// checkAndFind returns the known worker that a registration, a heartbeat or a deregistration names, or 0 if the worker
+// is unknown. It fails if the sender or the address is invalid, and with Forbidden if the worker belongs to another
+// identity, or is unknown and the sender may not add workers to its instance.
 func (d *Directory) checkAndFind(s *Sender, a *Address) (table.Handle, effects.Code) {
 	if code := d.config.checkSender(s); code != effects.OK {
 		return 0, code
@@ -47,7 +50,11 @@ func (d *Directory) checkAndFind(s *Sender, a *Address) (table.Handle, effects.C
 	if code := d.checkAddress(a); code != effects.OK {
 		return 0, code
 	}
-	return d.roster.findWorker(s), effects.OK
+	h := d.roster.findWorker(s)
+	if h == 0 && !d.roster.mayJoin(s) || h != 0 && d.roster.isForbidden(d.roster.workers.Get(h), s) {
+		return 0, effects.Forbidden
+	}
+	return h, effects.OK
 }
 
 // admitWorker makes a worker known. It returns nil if there is no room. If necessary, a worker without a connection is
@@ -84,6 +91,7 @@ func (d *Directory) renewWorker(now effects.Time, h table.Handle, w *worker, s *
 	d.syncs.releaseSlot(w)
 	d.roster.setDirectory(h, w, s)
 	d.roster.moveOrigin(w, s)
+	d.roster.setOwner(w, s)
 	w.anySequence, w.syncReason = false, NoSync
 	w.setAddress(a)
 	d.roster.setHeartbeats(h, w, false)
@@ -92,8 +100,8 @@ func (d *Directory) renewWorker(now effects.Time, h table.Handle, w *worker, s *
 }
 
 // Deregister drops a worker. The address must be the worker's current address, apart from the URL; another address
-// belongs to another process. Deregister returns NotFound if the worker is unknown, and Stale if the incarnation, the
-// address or the reporting directory differs.
+// belongs to another process. Deregister returns NotFound if the worker is unknown, Forbidden if it belongs to another
+// identity, and Stale if the incarnation, the address or the reporting directory differs.
 func (d *Directory) Deregister(now effects.Time, s Sender, a Address) effects.Code {
 	h, code := d.checkAndFind(&s, &a)
 	switch {
@@ -113,7 +121,7 @@ func (d *Directory) Deregister(now effects.Time, s Sender, a Address) effects.Co
 
 // Heartbeat records a sign of life and returns the reason why the worker should begin a full sync, or NoSync. A
 // heartbeat makes an unknown worker known. A heartbeat from another address is refused as Stale, because the message
-// belongs to another process, unless the same incarnation is named.
+// belongs to another process, unless the same incarnation is named. A heartbeat is Forbidden where a registration is.
 func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (SyncReason, effects.Code) {
 	h, code := d.checkAndFind(&s, &a)
 	if code != effects.OK {
@@ -126,7 +134,7 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (SyncReason
 		}
 		w.anySequence, w.syncReason = true, UnknownWorker
 		d.roster.setHeartbeats(h, w, true)
-		d.Replication().announceWorker(w)
+		d.Replication().announceWorker(w, &s)
 		d.addNote(WorkerMet, w, "")
 		return d.requestSync(now, h, w), effects.OK
 	}
@@ -149,6 +157,7 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (SyncReason
 	if !w.sendsHeartbeats {
 		d.roster.setHeartbeats(h, w, true)
 	}
+	d.roster.setOwner(w, &s)
 	d.roster.recordHeard(now, h, w, &s)
 	return d.requestSync(now, h, w), effects.OK
 }

@@ -68,17 +68,17 @@ func (o Replication) adoptWorker(h table.Handle, w *worker, s *Sender) {
 // log for the first time, it cannot know whether its replicas follow the worker by another directory, for example by an
 // earlier incarnation of this directory, which will report nothing more. Therefore the replicas are notified in that
 // case.
-func (o Replication) announceRegistration(w *worker) {
+func (o Replication) announceRegistration(w *worker, s *Sender) {
 	if o.d.logReadUntil == 0 {
-		o.announceWorker(w)
+		o.announceWorker(w, s)
 	}
 }
 
 // announceWorker handles a worker that became known by a heartbeat: the worker registered with an earlier incarnation
 // of this directory, or with another directory. The replicas are notified that the worker reports here now.
-func (o Replication) announceWorker(w *worker) {
+func (o Replication) announceWorker(w *worker, s *Sender) {
 	if w.directory == 0 {
-		o.d.roster.recordTaken(w)
+		o.d.roster.recordTaken(w, s)
 	}
 }
 
@@ -99,10 +99,11 @@ func (o Replication) DrainGone() []WorkerRef {
 }
 
 // ReassignWorker records that a worker reports to the directory s.Directory from now on, whichever directory reported
-// the worker before. It does nothing for workers that this directory hears itself.
+// the worker before. It does nothing for workers that this directory hears itself, and for workers of another identity:
+// a directory that did not know such a worker may have admitted a stranger by its name.
 func (o Replication) ReassignWorker(now effects.Time, s Sender) {
 	h := o.d.roster.findWorker(&s)
-	if w := o.d.roster.workers.Get(h); h != 0 && w.directory != 0 && w.directory != s.Directory {
+	if w := o.d.roster.workers.Get(h); h != 0 && w.directory != 0 && w.directory != s.Directory && !o.d.roster.isForbidden(w, &s) {
 		o.adoptWorker(h, w, &s)
 		o.d.roster.recordHeard(now, h, w, &s)
 	}
@@ -124,11 +125,13 @@ func (o Replication) nextSilent() table.Handle {
 	return h
 }
 
-// A WorkerRef names a worker, and in Directory the directory that hears the worker.
+// A WorkerRef names a worker, and in Directory the directory that hears the worker. Principal is the identity that the
+// worker has proved to this directory, if the worker began to report here.
 type WorkerRef struct {
 	Directory uint64
 	Instance  string
 	Worker    uint32
+	Principal effects.Principal
 }
 
 // A WantBackoff limits how often the same worker is wanted: again after Min, then each time after twice the previous
@@ -164,7 +167,7 @@ func (o Replication) CollectWanted(now effects.Time, backoff WantBackoff, wants 
 		}
 		w.wantedAt, w.wantDelay = now, backoff.nextDelay(now, w)
 		d.addNote(WorkerWanted, w, "")
-		wants = append(wants, WorkerRef{w.directory, d.roster.instanceOf(w).name, w.rank})
+		wants = append(wants, WorkerRef{Directory: w.directory, Instance: d.roster.instanceOf(w).name, Worker: w.rank})
 	}
 	return wants
 }

@@ -116,7 +116,7 @@ func TestHeardFromNowOn(t *testing.T) {
 
 	w.wants("a heartbeat asks", w.beats(sender(heard, 0)), UnknownWorker)
 	taken := w.d.Replication().DrainTaken()
-	if len(taken) != 1 || taken[0] != (WorkerRef{0, "a", 0}) || len(w.d.Replication().DrainTaken()) != 0 {
+	if len(taken) != 1 || taken[0] != (WorkerRef{Instance: "a"}) || len(w.d.Replication().DrainTaken()) != 0 {
 		t.Errorf("taken: %+v", taken)
 	}
 	w.wants("what was told stays", w.has(7), 1)

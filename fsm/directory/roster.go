@@ -14,6 +14,7 @@ type roster struct {
 	byName             table.Index
 	workers            table.Slab[worker]
 	byRank             table.Index // by instance and rank
+	owners             table.Slab[owner]
 	// expected lists the workers that count as silent when no fact arrives for too long, heard longest ago first: [0]
 	// workers that report to this directory, [1] workers known by reports of another directory.
 	expected [2]table.List
@@ -32,7 +33,7 @@ func newRoster(c *Config, seed uint64) roster {
 	return roster{
 		seed: seed, workersPerInstance: c.WorkersPerInstance, heartbeatersOnly: c.HeartbeatersOnly,
 		instances: table.NewSlab[instance](c.Instances), workers: table.NewSlab[worker](c.Workers),
-		origins: newOrigins(c), conns: newConnections(c),
+		owners: table.NewSlab[owner](c.Workers), origins: newOrigins(c), conns: newConnections(c),
 	}
 }
 
@@ -100,7 +101,7 @@ func (r *roster) setHeartbeats(h table.Handle, w *worker, sends bool) {
 func (r *roster) setDirectory(h table.Handle, w *worker, s *Sender) {
 	r.workers.Unlink(r.listFor(w), h)
 	if s.Directory == 0 && w.directory != 0 {
-		r.recordTaken(w)
+		r.recordTaken(w, s)
 	}
 	if w.directory, w.gaps = s.Directory, s.Gaps; w.directory != 0 {
 		r.conns.removeWorker(w)
@@ -109,8 +110,8 @@ func (r *roster) setDirectory(h table.Handle, w *worker, s *Sender) {
 }
 
 // recordTaken records, for the directories that share the log, that a worker reports to this directory from now on.
-func (r *roster) recordTaken(w *worker) {
-	r.takenWorkers = append(r.takenWorkers, WorkerRef{Instance: r.instanceOf(w).name, Worker: w.rank})
+func (r *roster) recordTaken(w *worker, s *Sender) {
+	r.takenWorkers = append(r.takenWorkers, WorkerRef{Instance: r.instanceOf(w).name, Worker: w.rank, Principal: s.Principal})
 }
 
 // hasRoomFor reports whether there is room for the sender after the worker removed has been removed (nil: none is
@@ -173,6 +174,7 @@ func (r *roster) addWorker(now effects.Time, s *Sender, a *Address) (table.Handl
 		gaps: s.Gaps,
 	}
 	w.setAddress(a)
+	r.setOwner(w, s)
 	r.byRank.Add(r.rankHash(s.Instance, w.rank), h)
 	r.workers.PushBack(r.listFor(w), h)
 	if w.directory == 0 {
@@ -199,6 +201,7 @@ func (r *roster) removeWorker(h table.Handle, w *worker) {
 	i := r.instanceOf(w)
 	name := []byte(i.name)
 	r.byRank.Remove(r.rankHash(name, w.rank), h)
+	r.removeOwner(w)
 	if i.workers--; i.workers == 0 {
 		r.byName.Remove(r.nameHash(name), w.instance)
 		r.origins.instanceShare.Release(int(i.origin.Slot()))

@@ -23,6 +23,7 @@ import (
 //	lookup W                                           input: chunks
 //	has W at=L
 //	wait N                                             so many seconds pass, with a tick at each deadline
+//	... W [proves=N]                                   any of these, by a process that proved an identity
 //	sweep                                              ticks until nothing is left to sweep
 func TestTranscripts(t *testing.T) {
 	transcript.Play(t, "testdata/stories", func() func(transcript.Directive) string { return (&stage{}).play })
@@ -47,7 +48,8 @@ func (s *stage) play(d transcript.Directive) string {
 		if name, rank, ok := strings.Cut(d.WordAt(0), "/"); ok {
 			n, _ := strconv.Atoi(rank)
 			who = Sender{Instance: []byte(name), Worker: int64(n), Incarnation: effects.Incarnation{byte(number("life"))},
-				Source: uint64(number("by")), Origin: effects.Origin(d.IntValue("from", int(name[0])))}
+				Source: uint64(number("by")), Origin: effects.Origin(d.IntValue("from", int(name[0]))),
+				Principal: effects.Principal(number("proves"))}
 		}
 	}
 	at := Address{IP: []byte("10.0.0.1"), Port: 9000, URL: fmt.Appendf(nil, "%s:%d", who.Instance, 7000+who.Worker)}

@@ -9,6 +9,7 @@ import (
 type instance struct {
 	name       string
 	origin     table.Handle // origin that made the instance known
+	owners     table.List   // identities to which workers of the instance belong
 	workers    int
 	servedTurn uint64 // turn of the last lookup that returned this instance first
 	chosenTurn uint64 // turn of the last lookup that returned this instance
@@ -27,6 +28,7 @@ type worker struct {
 	heardAt             effects.Time
 	sendsHeartbeats     bool                         // the worker sends heartbeats
 	origin              table.Handle                 // origin that the worker counts against
+	owner               table.Handle                 // identity to which the worker belongs; 0: none was proved
 	conns               [connsPerWorker]table.Handle // connections, latest first
 	disconnection       table.Handle                 // set while the worker reports here and has no connection
 	feeds               table.List
@@ -62,7 +64,8 @@ const maxRank = 1<<16 - 1
 
 // findRequester returns the worker that sends a request. A request changes no records, so the worker need not name an
 // incarnation; if the present incarnation is named, the request counts as a sign of life. findRequester returns
-// NotFound if the worker does not report to this directory, and Stale if it names another incarnation.
+// NotFound if the worker does not report to this directory, Forbidden if it belongs to another identity, and Stale if it
+// names another incarnation.
 func (d *Directory) findRequester(now effects.Time, s *Sender) (*worker, effects.Code) {
 	if code := d.config.checkSender(s); code != effects.OK {
 		return nil, code
@@ -71,6 +74,8 @@ func (d *Directory) findRequester(now effects.Time, s *Sender) (*worker, effects
 	switch w := d.roster.workers.Get(h); {
 	case h == 0 || w.directory != 0:
 		return nil, effects.NotFound
+	case d.roster.isForbidden(w, s):
+		return nil, effects.Forbidden
 	case w.incarnation == s.Incarnation:
 		d.roster.recordHeard(now, h, w, s)
 		return w, effects.OK
@@ -81,7 +86,8 @@ func (d *Directory) findRequester(now effects.Time, s *Sender) (*worker, effects
 }
 
 // findReporter returns the worker that reports a fact, and records a sign of life. It returns NotFound if the worker is
-// unknown, and Stale if the incarnation or the reporting directory is not the present value.
+// unknown, Forbidden if it belongs to another identity, and Stale if the incarnation or the reporting directory is not
+// the present value.
 func (d *Directory) findReporter(now effects.Time, s *Sender) (table.Handle, *worker, effects.Code) {
 	if code := d.config.checkSender(s); code != effects.OK {
 		return 0, nil, code
@@ -91,6 +97,9 @@ func (d *Directory) findReporter(now effects.Time, s *Sender) (table.Handle, *wo
 		return 0, nil, effects.NotFound
 	}
 	w := d.roster.workers.Get(h)
+	if d.roster.isForbidden(w, s) {
+		return 0, nil, effects.Forbidden
+	}
 	if w.incarnation != s.Incarnation || !d.Replication().acceptFact(now, h, w, s) {
 		return 0, nil, effects.Stale
 	}

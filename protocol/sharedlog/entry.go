@@ -22,6 +22,7 @@ const (
 	FrameMissing                         // a Subject with missing chunks; its follower must request a full sync
 	FrameUnfollowed                      // a Subject that the author no longer follows
 	FrameFollowed                        // a Subject that the author follows from now on
+	FrameProven                          // a Proven: a frame about a worker that proved an identity to the author
 )
 
 // version is the version of the encoding. Directories ignore entries of other versions.
@@ -116,5 +117,30 @@ func (r *Report) Decode(b []byte) error {
 		return ErrFormat
 	}
 	*r = Report{binary.BigEndian.Uint64(b), b[8:]}
+	return nil
+}
+
+// A Proven is a frame about a worker that proved an identity to the author. Principal is the same for equal identities
+// in all processes, and never 0. Kind is not FrameProven.
+type Proven struct {
+	Principal uint64
+	Kind      FrameKind
+	Body      []byte
+}
+
+// Append appends the encoded frame to b.
+func (p *Proven) Append(b []byte) []byte {
+	return append(append(binary.BigEndian.AppendUint64(b, p.Principal), byte(p.Kind)), p.Body...)
+}
+
+// Decode decodes a frame.
+func (p *Proven) Decode(b []byte) error {
+	if len(b) <= 9 {
+		return ErrFormat
+	}
+	*p = Proven{binary.BigEndian.Uint64(b), FrameKind(b[8]), b[9:]}
+	if p.Principal == 0 || p.Kind == FrameProven {
+		return ErrFormat
+	}
 	return nil
 }

@@ -107,4 +107,13 @@ func TestLengthsAreWithinTheBytes(t *testing.T) {
 	if new(Subject).Decode(make([]byte, 12)) == nil {
 		t.Error("a subject is read that names nobody")
 	}
+	for _, p := range []Proven{{0, FrameReport, []byte("x")}, {1, FrameProven, []byte("x")}, {1, FrameReport, nil}} {
+		if new(Proven).Decode(p.Append(nil)) == nil {
+			t.Errorf("%+v is read", p)
+		}
+	}
+	p, q := Proven{1 << 63, FrameFollowed, []byte("x")}, Proven{}
+	if q.Decode(p.Append(nil)) != nil || q.Principal != p.Principal || q.Kind != p.Kind || !bytes.Equal(q.Body, p.Body) {
+		t.Errorf("%+v is read as %+v", p, q)
+	}
 }

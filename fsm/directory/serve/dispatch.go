@@ -5,8 +5,16 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// handleMessage dispatches a message. The handler depends only on the message's tag and channel.
+// handleMessage dispatches a message. The handler depends only on the message's tag and channel. A client that proved an
+// identity without a role for the channel is refused, whatever it says. Clients of other directories have been judged
+// there.
 func (m *Machine) handleMessage(h *receivedMessage) {
+	if needed := h.Channel.ClientRoles(); h.directory == 0 && h.Principal != 0 && !h.Roles.Has(needed) {
+		m.refuseMessage(h, effects.Forbidden, &effects.Why{
+			Field: "security.policy", Theirs: h.Roles.String(), Ours: "one of " + needed.String(),
+		})
+		return
+	}
 	tag, err := protocol.PeekControllerTag(h.Body, &m.config.Wire)
 	if err != nil {
 		m.refuseUndecodable(h, err)
@@ -96,4 +104,6 @@ var remedies = [effects.CodeCount]string{
 	effects.NotFound: "register, or send a heartbeat",
 	effects.Stale:    "register again: another process has that name",
 	effects.Invalid:  "name an instance, a rank from 0 to 65535 and batches that were announced",
+
+	effects.Forbidden: "prove the identity of the process that has the name, or wait until the directory has dropped it",
 }

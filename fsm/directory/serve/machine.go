@@ -156,6 +156,7 @@ type messages struct {
 	lookupReply  protocol.BatchedP2PLookupRetMsg
 	names        []byte
 	messageBytes []byte
+	frame        []byte
 	missing      []int64
 	wants        []directory.WorkerRef
 }

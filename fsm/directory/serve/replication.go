@@ -21,8 +21,19 @@ func (m *Machine) replicateMessage(h *receivedMessage, code effects.Code, x prot
 		m.messages.messageBytes = x.Append(m.messages.messageBytes[:0])
 		r := sharedlog.Report{Origin: uint64(h.Origin), Body: m.messages.messageBytes}
 		m.messages.names = r.Append(m.messages.names[:0])
-		m.log.QueueFrame(sharedlog.FrameReport, m.messages.names)
+		m.queueFrame(sharedlog.FrameReport, h.Principal, m.messages.names)
 	}
+}
+
+// queueFrame appends a frame to the log. If a worker proved an identity, the frame is sent inside a frame that states the
+// identity. Older directories ignore that kind: they do not know whose a name is.
+func (m *Machine) queueFrame(k sharedlog.FrameKind, p effects.Principal, body []byte) {
+	if p != 0 {
+		x := sharedlog.Proven{Principal: uint64(p), Kind: k, Body: body}
+		m.messages.frame = x.Append(m.messages.frame[:0])
+		k, body = sharedlog.FrameProven, m.messages.frame
+	}
+	m.log.QueueFrame(k, body)
 }
 
 // announceWorkers notifies the replicas about workers that this directory does not hear any more, and about workers
@@ -40,7 +51,7 @@ func (m *Machine) announceWorkers() {
 func (m *Machine) appendSubject(k sharedlog.FrameKind, w *directory.WorkerRef) {
 	s := sharedlog.Subject{Follower: w.Directory, Rank: w.Worker, Instance: []byte(w.Instance)}
 	m.messages.names = s.Append(m.messages.names[:0])
-	m.log.QueueFrame(k, m.messages.names)
+	m.queueFrame(k, w.Principal, m.messages.names)
 }
 
 // Limits for the frames that a step reads from the log. Further frames wait for the next step, and requests of
@@ -73,6 +84,13 @@ func (m *Machine) followLog(now effects.Time, out *effects.Effects) {
 
 // handleFrame handles a frame of another directory. Unknown kinds are ignored.
 func (m *Machine) handleFrame(h *receivedMessage, kind sharedlog.FrameKind) {
+	if kind == sharedlog.FrameProven {
+		var x sharedlog.Proven
+		if x.Decode(h.Body) != nil {
+			return
+		}
+		kind, h.Principal, h.Body = x.Kind, effects.Principal(x.Principal), x.Body
+	}
 	if kind == sharedlog.FrameReport {
 		var r sharedlog.Report
 		if r.Decode(h.Body) == nil {
@@ -85,7 +103,7 @@ func (m *Machine) handleFrame(h *receivedMessage, kind sharedlog.FrameKind) {
 	if x.Decode(h.Body) != nil {
 		return
 	}
-	s := directory.Sender{Instance: x.Instance, Worker: int64(x.Rank), Directory: h.directory, Gaps: h.gaps}
+	s := directory.Sender{Instance: x.Instance, Worker: int64(x.Rank), Principal: h.Principal, Directory: h.directory, Gaps: h.gaps}
 	switch {
 	case kind == sharedlog.FrameUnfollowed:
 		m.directory.Replication().ForgetWorker(s)

@@ -10,7 +10,7 @@ import (
 func (h *receivedMessage) senderOf(w *protocol.Worker, incarnation protocol.UUID) directory.Sender {
 	return directory.Sender{
 		Instance: w.InstanceID, Worker: int64(w.WorkerID), Incarnation: effects.Incarnation(incarnation), Source: uint64(h.Conn),
-		Origin:    h.Origin,
+		Origin: h.Origin, Principal: h.Principal,
 		Directory: h.directory, Gaps: h.gaps,
 	}
 }
