@@ -204,22 +204,26 @@ func drawsFor(p *plan.Plan, s *System, nodes *nodeSet) customDraws {
 
 // drawCustomFaults draws the scheduled faults of the nodes of a system.
 func drawCustomFaults(p *plan.Plan, d customDraws, nodes *nodeSet) {
-	var listeners []int
+	var struck, listeners []int
 	for i := range d.nodeNames {
-		if len(nodes.customs[d.firstNode-nodes.rankCount+i].Channels) > 0 {
+		x := &nodes.customs[d.firstNode-nodes.rankCount+i]
+		if !x.Spared {
+			struck = append(struck, d.firstNode+i)
+		}
+		if len(x.Channels) > 0 {
 			listeners = append(listeners, d.firstNode+i)
 		}
 	}
 	for _, f := range customScheduled {
 		least, most := f.IntensityRange()
 		chance := d.drawAt("fault "+f.String(), 0)
-		if !chance.ChancePermille(customFaultPermille) || f == plan.FaultNoise && len(listeners) == 0 {
+		if !chance.ChancePermille(customFaultPermille) || f == plan.FaultNoise && len(listeners) == 0 || len(struck) == 0 {
 			continue
 		}
 		for i := range chance.Rehash().Between(least, most) {
 			at := func(k uint64) draw.Value { return d.drawAt("fault "+f.String(), 1+8*uint64(i)+k) }
 			x := plan.ScheduledFault{Fault: f, At: at(0).RoundedDuration(0, p.FaultsEnd),
-				Node: plan.Node(d.firstNode + int(at(1).Below(uint64(len(d.nodeNames)))))}
+				Node: plan.Node(struck[at(1).Below(uint64(len(struck)))])}
 			switch f {
 			case plan.FaultCrash:
 				drawCustomMoment(&x, at)

@@ -126,8 +126,9 @@ func (w *trial) BootNode(n *world.Node) (world.Pools, error) {
 	if !n.Custom {
 		return w.Cluster.BootNode(n)
 	}
-	m, err := newMachine(customOf(n), Boot{Name: customOf(n).Name, Incarnation: n.Incarnation, Now: w.ReadClock(n), Plan: w.SourcePlan,
-		Seed: uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Incarnation))), Addr: w.addrOfNode})
+	b := Boot{Name: customOf(n).Name, Incarnation: n.Incarnation, Now: w.ReadClock(n), Plan: w.SourcePlan,
+		Seed: uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Incarnation))), Addr: w.addrOfNode}
+	m, err := newMachine(customOf(n), b)
 	if err == nil && m == nil {
 		err = fmt.Errorf("system %s: New of %s returned neither a machine nor an error", customOf(n).system.Name, customOf(n).Name)
 	}
@@ -135,6 +136,9 @@ func (w *trial) BootNode(n *world.Node) (world.Pools, error) {
 		return world.Pools{}, err
 	}
 	n.Machine, n.Listens, n.ChangesHost = m, customOf(n).Channels, customOf(n).Moves
+	if n.Proves = (world.Identity{}); customOf(n).Proves != nil {
+		n.Proves.Principal, n.Proves.Roles = customOf(n).Proves(b)
+	}
 	return world.Pools{}, nil
 }
 

@@ -32,7 +32,7 @@
 //   - A worker belongs to the identity that its process proved (Sender.Principal), for as long as the directory knows the
 //     worker. A fact about the worker that comes from another identity, or from none, is refused as Forbidden and changes
 //     nothing. A worker whose process proved none belongs to the first one that registers it, or sends its heartbeat, and
-//     proves an identity.
+//     proves an identity; what was reported before is dropped.
 //   - A full sync changes no answer before the sync is complete, and then replaces all records of its location in one
 //     step.
 //   - All times are of this machine's clock. Clocks of workers are never used.

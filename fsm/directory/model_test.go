@@ -143,8 +143,11 @@ func (m *model) register(now effects.Time, n named, life byte, at where) effects
 		return effects.Forbidden
 	case w == nil:
 		m.workers[n] = &modelWorker{is: life, at: at, heard: now, feeds: map[string]*modelFeed{}, owner: m.who}
+	case life != 0 && w.is == life && w.owner == m.who:
+		w.at, w.heard = at, now
 	case life != 0 && w.is == life:
-		w.at, w.heard, w.owner = at, now, m.who
+		m.raise(w, at)
+		w.heard = now
 	case life != 0 && w.was == life && now.Sub(w.heard) < m.yield:
 		return effects.Stale
 	default:
@@ -156,6 +159,12 @@ func (m *model) register(now effects.Time, n named, life byte, at where) effects
 		*w = modelWorker{is: life, was: was, at: at, heard: now, feeds: map[string]*modelFeed{}, owner: m.who}
 	}
 	return effects.OK
+}
+
+// raise is a worker that proves who it is for the first time.
+func (m *model) raise(w *modelWorker, at where) {
+	m.unask(w)
+	*w = modelWorker{is: w.is, was: w.was, at: at, feeds: map[string]*modelFeed{}, midway: true, ask: UnknownWorker, owner: m.who}
 }
 
 func (m *model) deregister(n named, life byte, at where) effects.Code {
@@ -200,7 +209,10 @@ func (m *model) heartbeat(now effects.Time, n named, life byte, at where) (SyncR
 	default:
 		return NoSync, effects.Stale
 	}
-	w.heard, w.owner = now, m.who
+	if w.owner != m.who {
+		m.raise(w, w.at)
+	}
+	w.heard = now
 	if w.asked {
 		m.unask(w)
 		return NoSync, effects.OK

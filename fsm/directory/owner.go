@@ -40,9 +40,12 @@ func (r *roster) findOwner(in *instance, p effects.Principal) table.Handle {
 	return 0
 }
 
+// isRaise reports whether the sender of a registration or a heartbeat is the first to prove an identity of a worker.
+func (r *roster) isRaise(w *worker, s *Sender) bool { return w.owner == 0 && s.Principal != 0 }
+
 // setOwner records that a worker which belonged to nobody belongs to the sender, if the sender has proved an identity.
 func (r *roster) setOwner(w *worker, s *Sender) {
-	if w.owner != 0 || s.Principal == 0 {
+	if !r.isRaise(w, s) {
 		return
 	}
 	in := r.instanceOf(w)

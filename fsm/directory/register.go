@@ -6,7 +6,8 @@ import (
 )
 
 // Register makes a worker known at an address. If the worker is known already, the process was restarted: all records
-// are dropped and the new address applies. If the same incarnation registers again, only the address changes.
+// are dropped and the new address applies. If the same incarnation registers again, only the address changes, unless the
+// worker proves an identity for the first time: then all records are dropped as well.
 // Register returns Stale if the previous incarnation registers while the present one is still being heard, or if
 // another directory reports a registration of a worker that was heard on another way within [Config.Yield]. It
 // returns Forbidden if the worker, or every worker of its instance, belongs to another identity, and TooMany if there is
@@ -27,9 +28,11 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 	}
 	w := d.roster.workers.Get(h)
 	switch same := w.incarnation == s.Incarnation && w.incarnation != (effects.Incarnation{}); {
+	case same && w.directory == s.Directory && d.roster.isRaise(w, &s):
+		d.raiseWorker(now, h, w, &s, &a)
+		return effects.OK
 	case same && w.directory == s.Directory:
 		w.setAddress(&a)
-		d.roster.setOwner(w, &s)
 		d.roster.recordHeard(now, h, w, &s)
 		return effects.OK
 	case same && s.Directory != 0 && !d.Replication().mayYield(now, w), !same && (d.isPrevious(now, w, &s) ||
@@ -99,6 +102,13 @@ func (d *Directory) renewWorker(now effects.Time, h table.Handle, w *worker, s *
 	d.addNote(WorkerRenewed, w, "")
 }
 
+// raiseWorker continues with a worker that now proves an identity and did not before. Somebody else may have reported the
+// records until then, so they are dropped, and the worker must send a full sync.
+func (d *Directory) raiseWorker(now effects.Time, h table.Handle, w *worker, s *Sender, a *Address) {
+	d.renewWorker(now, h, w, s, a)
+	w.anySequence, w.syncReason = true, UnknownWorker
+}
+
 // Deregister drops a worker. The address must be the worker's current address, apart from the URL; another address
 // belongs to another process. Deregister returns NotFound if the worker is unknown, Forbidden if it belongs to another
 // identity, and Stale if the incarnation, the address or the reporting directory differs.
@@ -154,10 +164,12 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (SyncReason
 	default:
 		return NoSync, effects.Stale
 	}
+	if d.roster.isRaise(w, &s) {
+		d.raiseWorker(now, h, w, &s, &a)
+	}
 	if !w.sendsHeartbeats {
 		d.roster.setHeartbeats(h, w, true)
 	}
-	d.roster.setOwner(w, &s)
 	d.roster.recordHeard(now, h, w, &s)
 	return d.requestSync(now, h, w), effects.OK
 }

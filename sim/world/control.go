@@ -14,6 +14,7 @@ import (
 // finds a restarted peer by itself. Window limits the number of requests in flight. If a request or a reply is lost,
 // the connection stays silent until its owner closes it.
 type Conn struct {
+	Proves            Identity     `snap:"skip"` // by the client, when it connected
 	ID                uint64       `snap:"skip"`
 	Name              plan.Subject // in draws
 	Client            int32
@@ -127,6 +128,25 @@ func IsNoiseConn(id uint64) bool { return id>>50 != 0 }
 // serverConnID returns the id by which the server knows c. The id differs in each of the server's incarnations.
 func (c *Conn) serverConnID() uint64 { return 1<<40 | uint64(c.serverIncarnation)<<32 | c.ID }
 
+// An Identity is what a process proves to servers: the principal, and the roles that the policy of all servers gives to it.
+// The zero Identity is that of a process that proves nothing.
+type Identity struct {
+	Principal effects.Principal
+	Roles     effects.Roles
+}
+
+// identityOf returns what the client of a connection has proved, given the id by which its server knows the connection.
+// The clients of messages that do not arrive on a connection of the world have proved nothing.
+func (w *World) identityOf(serverConn uint64) Identity {
+	if kind := serverConn >> 40; kind != 1 && kind != 2 {
+		return Identity{}
+	}
+	if c := w.ConnOf(ClientConnID(serverConn)); c != nil {
+		return c.Proves
+	}
+	return Identity{}
+}
+
 // MovedOrigin is added to the origin of a node that runs on its other host.
 const MovedOrigin = 1 << 16
 
@@ -178,7 +198,8 @@ func (n *Node) openConn(w *World, e *effects.Open) {
 		return
 	}
 	c := w.Arenas.conns.AllocCopy(Conn{ID: uint64(len(w.Conns) + 1), Client: n.ID, Incarnation: n.Incarnation, Channel: e.Channel,
-		Window: max(e.Window, 1), Server: w.findServer(e.Addr, e.Channel), Opened: w.ReadClock(n), Host: e.Addr.Host})
+		Window: max(e.Window, 1), Server: w.findServer(e.Addr, e.Channel), Opened: w.ReadClock(n), Host: e.Addr.Host,
+		Proves: n.Proves})
 	c.Name = plan.AboutConn(n.ID, n.Incarnation, c.Server, e.Channel, 0)
 	n.connCounts[c.Name]++
 	c.Name = plan.AboutConn(n.ID, n.Incarnation, c.Server, e.Channel, n.connCounts[c.Name])

@@ -27,6 +27,8 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.originOf(d.A),
 			Channel: effects.Channel(d.B), Request: effects.Request(d.C),
 			Body: d.Body}
+		by := w.identityOf(d.A)
+		s.received.Principal, s.received.Roles = by.Principal, by.Roles
 		ev = &s.received
 	case KindOpened:
 		s.opened = effects.Opened{Corr: effects.Corr(d.A), Conn: effects.Conn(d.B), Code: effects.Code(d.C)}

@@ -34,7 +34,9 @@ type Node struct {
 	Custom  bool              // the machine is a user's and not a rank
 	// ChangesHost says that every second incarnation of a user's node runs on another host.
 	ChangesHost bool
-	Out         effects.Effects `snap:"scratch"`
+	// Proves is what this incarnation proves to the servers to which it connects.
+	Proves Identity
+	Out    effects.Effects `snap:"scratch"`
 	Memory
 	Grants        map[effects.GrantID]*Grant `snap:"bag"`
 	Links         []*Link                    `snap:"skip"` // imported by this incarnation, in order

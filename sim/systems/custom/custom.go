@@ -67,6 +67,11 @@ type Process struct {
 	// Moves says that every second incarnation runs on another host: its connections have another origin there. The
 	// process listens at the same addresses.
 	Moves bool
+	// Proves returns the identity that an incarnation proves to the servers to which it connects, and its roles. Nil: none
+	// is proved.
+	Proves func(b Boot) (effects.Principal, effects.Roles)
+	// Spared says that no scheduled fault that a seed draws is about this process.
+	Spared bool
 	// New creates the machine of an incarnation.
 	New func(b Boot) (effects.Machine, error)
 }

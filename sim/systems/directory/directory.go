@@ -67,6 +67,7 @@ var System = custom.System{
 	Draw:      drawPlan,
 	Commands: settingCommands(directorySettings, map[string]func(plan.Item) effects.CommandBody{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
+		impostorItem: newImpersonation, identitiesItem: func(plan.Item) effects.CommandBody { return &settingBody{} },
 		crowdItem: newFlood, silenceItem: newSilence, unrulyItem: func(plan.Item) effects.CommandBody { return &settingBody{} },
 	}),
 	Oracles: []oracle.Oracle{holdersOracle, orderOracle, reportsOracle, convergenceOracle,
@@ -95,7 +96,10 @@ func listProcesses(p *plan.Plan) (all []custom.Process) {
 		if x.node == vanillaName {
 			begin = func(b custom.Boot) (effects.Machine, error) { return newVanillaWorker(x.id, b), nil }
 		}
-		all = append(all, custom.Process{Name: x.node, New: begin, Moves: movesWorkers(p)})
+		all = append(all, custom.Process{Name: x.node, New: begin, Moves: movesWorkers(p), Proves: identityOf(x.id)})
+	}
+	if mayImpersonate(p) {
+		all = append(all, impostorProcess(directoryNames(p), len(directoryNames(p))))
 	}
 	if mayFlood(p) {
 		all = append(all, custom.Process{Name: crowdName, New: func(b custom.Boot) (effects.Machine, error) {
@@ -269,6 +273,9 @@ func drawWork(d custom.Draws, p *plan.Plan, workers []workerNode, converge time.
 	if p.Profile != "calm" && p.System != fleetName {
 		drawSlowDirectory(d, p, names)
 		drawMoves(d, p, len(workers), firstNode)
+	}
+	if mayImpersonate(p) && p.Profile != "calm" {
+		drawImpostor(d, p, plan.Node(firstNode+len(workers)))
 	}
 	for i := range workers {
 		for prompt := range uint32(promptCount) {

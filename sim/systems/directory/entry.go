@@ -11,6 +11,7 @@ import (
 type entry struct {
 	id                               workerID
 	incarnation, previousIncarnation protocol.UUID
+	owner                            effects.Principal
 	url                              string
 	address                          string       // as returned by addressOf
 	heardAt                          effects.Time // time of the last message, as time that the directory was awake

@@ -51,7 +51,7 @@ func (b *incarnations) recordArrival(body []byte) {
 		var frame []byte
 		var report sharedlog.Report
 		kind, frame, rest, _ = sharedlog.CutFrame(rest)
-		if kind == sharedlog.FrameReport && report.Decode(frame) == nil {
+		if kind, frame, _ = unwrapFrame(kind, frame); kind == sharedlog.FrameReport && report.Decode(frame) == nil {
 			b.recordArrival(report.Body)
 		}
 	}

@@ -3,6 +3,7 @@ package directory
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kvferry/kvferry/effects"
 	core "github.com/kvferry/kvferry/fsm/directory"
@@ -33,11 +34,13 @@ type directoryLedger struct {
 	clock     awakeClock
 	contacts  map[workerID]lastContact
 	limits    core.Config
-	// registration is the message of the latest step, if it was a registration or a heartbeat; at and isHeartbeat say when
-	// and which.
+	// registration is the message of the present step, if it is a registration or a heartbeat, until the step has ended; the
+	// fields below say when it came, from whom, which of both it is, and whether it was refused.
 	registration *protocol.RegisterMsg
 	registeredAt effects.Time
+	registeredBy effects.Principal
 	isHeartbeat  bool
+	refused      bool
 }
 
 // directoryOf returns the part about the node of a call, or nil if the node is not a directory.
@@ -73,15 +76,23 @@ func checkLookups(check lookupCheck) func(l *oracle.Subscriptions[ledger]) {
 		followClocks(l)
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Command) { b.recordCommand(c, e) })
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Observe) {
-			if x := b.directoryOf(c); x != nil && e.Fact == effects.FactDirectory {
+			switch x := b.directoryOf(c); {
+			case x == nil:
+			case e.Fact == effects.FactDirectory:
 				x.handleNote(core.NoteKind(e.ID), workerID{instance: string(e.Why.Name), rank: e.Count})
+			case e.Fact == effects.FactMalformed:
+				x.refused = true
 			}
 			if e.Fact == factAtRest {
 				b.faultsEndAt = effects.Time(e.ID)
 				b.incarnations.keepsSilentWorkers = e.Count == keepSilentWorkers
 			}
 		})
-		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Send) { b.incarnations.recordSent(c.NodeName(), e.Body) })
+		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Send) {
+			if c.NodeName() != impostorName {
+				b.incarnations.recordSent(c.NodeName(), e.Body)
+			}
+		})
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Received) {
 			b.incarnations.recordArrival(e.Body)
 			if x := b.directoryOf(c); x != nil {
@@ -95,6 +106,9 @@ func checkLookups(check lookupCheck) func(l *oracle.Subscriptions[ledger]) {
 		})
 		// A reply is judged after the notes of the step, which may say that the directory has dropped a worker.
 		oracle.On(l, func(b *ledger, c *oracle.Call, _ oracle.StepEnded) {
+			if x := b.directoryOf(c); x != nil {
+				x.endRegistration()
+			}
 			if b.hasReply {
 				b.hasReply = false
 				b.handleReply(b.directoryOf(c), c, &b.reply, check)
@@ -164,7 +178,7 @@ func countPrefix(chunks, wanted []uint64) (n int) {
 // handleMessage updates the ledger with a message that arrived at the directory.
 func (b *directoryLedger) handleMessage(c *oracle.Call, e *effects.Received) {
 	now := b.clock.awakeNow()
-	b.registration = nil
+	b.registration, b.refused = nil, false
 	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool {
 		return now.Sub(t.heardAt) >= b.limits.Silence && (t.sendsHeartbeats || !b.limits.HeartbeatersOnly)
 	})
@@ -175,71 +189,71 @@ func (b *directoryLedger) handleMessage(c *oracle.Call, e *effects.Received) {
 		}
 	}
 	tag, err := protocol.PeekControllerTag(e.Body, nil)
-	if err != nil {
+	if err != nil || lacksRole(e) {
 		return
 	}
 	m := protocol.NewMessage(tag)
 	if m.Decode(e.Body, nil) != nil {
 		return
 	}
+	by := e.Principal
 	switch x := m.(type) {
 	case *protocol.RegisterMsg:
 		if e.Channel == effects.ChannelDirectory {
-			b.handleRegistration(now, x, false)
+			b.registration, b.registeredAt, b.registeredBy, b.isHeartbeat = x, now, by, false
 		}
 	case *protocol.HeartbeatMsg:
 		if e.Channel != effects.ChannelFeed {
-			b.handleRegistration(now, (*protocol.RegisterMsg)(x), true)
+			b.registration, b.registeredAt, b.registeredBy, b.isHeartbeat = (*protocol.RegisterMsg)(x), now, by, true
 		}
 	case *protocol.BatchedKVOperationMsg:
-		if t := b.recordSender(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed {
+		if t := b.recordSender(now, x.Worker, x.Incarnation, by); t != nil && e.Channel == effects.ChannelFeed {
 			t.applyReport(now, x.Operations, b.limits.HashesPerBatch)
 		}
 	case *protocol.KVAdmitMsg:
-		if t := b.recordSender(now, x.Worker, protocol.UUID{}); t != nil && e.Channel == effects.ChannelFeed {
+		if t := b.recordSender(now, x.Worker, protocol.UUID{}, by); t != nil && e.Channel == effects.ChannelFeed {
 			t.applyUnnumbered(x.Key.Bits, false)
 		}
 	case *protocol.KVEvictMsg:
-		if t := b.recordSender(now, x.Worker, protocol.UUID{}); t != nil && e.Channel == effects.ChannelFeed {
+		if t := b.recordSender(now, x.Worker, protocol.UUID{}, by); t != nil && e.Channel == effects.ChannelFeed {
 			t.applyUnnumbered(x.Key.Bits, true)
 		}
 	case *protocol.DeRegisterMsg:
-		if t := b.findEntry(workerIDOf(x.Worker)); t != nil && t.incarnation == x.Incarnation && e.Channel == effects.ChannelFeed {
+		if t := b.findEntry(workerIDOf(x.Worker)); t != nil && t.incarnation == x.Incarnation && e.Channel == effects.ChannelFeed &&
+			!t.isForbidden(by) && strings.HasPrefix(t.address, fmt.Sprintf("%s:%d ", x.IP, x.Port)) {
 			b.entries = slices.DeleteFunc(b.entries, func(o *entry) bool { return o == t })
 		}
 	case *protocol.FullSyncStartMsg:
-		if b.recordSender(now, x.Worker, x.Incarnation) != nil {
+		if b.recordSender(now, x.Worker, x.Incarnation, by) != nil {
 			b.requests[e.Request] = request{sender: workerIDOf(x.Worker), sync: x}
 		}
 	case *protocol.FullSyncBatchMsg:
-		if t := b.recordSender(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed {
+		if t := b.recordSender(now, x.Worker, x.Incarnation, by); t != nil && e.Channel == effects.ChannelFeed {
 			t.applyBatch(now, x)
 		}
 	case *protocol.FullSyncEndMsg:
-		if t := b.recordSender(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed && t.isSyncing(x.SyncID) {
+		if t := b.recordSender(now, x.Worker, x.Incarnation, by); t != nil && e.Channel == effects.ChannelFeed && t.isSyncing(x.SyncID) {
 			t.sync.endReceived = true
 			t.sync.recordProgress(now, b.limits.SyncTimeout)
 			t.completeSync()
 		}
 	case *protocol.FullSyncStatusMsg:
-		b.recordSender(now, x.Worker, protocol.UUID{})
+		b.recordSender(now, x.Worker, protocol.UUID{}, by)
 	case *protocol.BatchedP2PLookupMsg:
-		b.recordSender(now, x.Worker, protocol.UUID{})
+		b.recordSender(now, x.Worker, protocol.UUID{}, by)
 		hashes := x.Hashes[:min(len(x.Hashes), b.limits.HashesPerLookup)]
 		b.requests[e.Request] = request{sender: workerIDOf(x.Worker), hashes: hashBits(hashes)}
 	}
 }
 
-// handleNote forgets a worker that the directory has dropped because the worker had no connection. The directory model
-// judges when that may happen. If the message of the step was a registration, the worker is known again.
+// handleNote forgets a worker that the directory has dropped. The directory model judges when that may happen.
 func (b *directoryLedger) handleNote(k core.NoteKind, id workerID) {
-	if k != core.WorkerDisconnected && k != core.WorkerDisplaced {
+	switch k {
+	case core.WorkerDisconnected, core.WorkerDisplaced, core.WorkerSilent, core.WorkerLeft:
+	default:
 		return
 	}
 	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool { return t.id == id })
-	if m := b.registration; m != nil && workerIDOf(m.Worker) == id {
-		b.handleRegistration(b.registeredAt, m, b.isHeartbeat)
-	}
 }
 
 func workerIDOf(w protocol.Worker) workerID {
@@ -255,9 +269,9 @@ func hashBits(hashes []protocol.ChunkHash) (all []uint64) {
 
 // recordSender returns the entry of the worker that sent a message, and records the contact. The result is nil if the
 // directory does not accept messages from this incarnation of the worker.
-func (b *directoryLedger) recordSender(now effects.Time, w protocol.Worker, incarnation protocol.UUID) *entry {
+func (b *directoryLedger) recordSender(now effects.Time, w protocol.Worker, incarnation protocol.UUID, by effects.Principal) *entry {
 	t := b.findEntry(workerIDOf(w))
-	if t == nil || t.incarnation != incarnation {
+	if t == nil || t.incarnation != incarnation || t.isForbidden(by) {
 		return nil
 	}
 	b.recordContact(t, now)
@@ -289,33 +303,49 @@ func addressOf(m *protocol.RegisterMsg) string {
 	return fmt.Sprintf("%s:%d %s", m.IP, m.Port, m.PeerInitURL)
 }
 
-// handleRegistration handles a registration or a heartbeat.
-func (b *directoryLedger) handleRegistration(now effects.Time, m *protocol.RegisterMsg, isHeartbeat bool) {
-	b.registration, b.registeredAt, b.isHeartbeat = m, now, isHeartbeat
+// isForbidden reports whether a worker belongs to another identity.
+func (t *entry) isForbidden(by effects.Principal) bool { return t.owner != 0 && t.owner != by }
+
+// endRegistration handles the registration or the heartbeat of a step that has ended, unless the directory has refused it.
+// The directory model judges what the directory may refuse.
+func (b *directoryLedger) endRegistration() {
+	m, now, by, isHeartbeat := b.registration, b.registeredAt, b.registeredBy, b.isHeartbeat
+	if b.registration = nil; m == nil || b.refused {
+		return
+	}
 	t, vanilla := b.findEntry(workerIDOf(m.Worker)), m.Incarnation == protocol.UUID{}
+	raised := t != nil && t.incarnation == m.Incarnation && t.owner != by && (!vanilla || isHeartbeat)
 	switch {
 	case t != nil && !vanilla && t.previousIncarnation == m.Incarnation && now.Sub(t.heardAt) < b.limits.Yield:
 		// The previous incarnation is not accepted again, as long as the present one is heard.
+	case raised: // What was reported before does not count.
 	case t != nil && t.incarnation == m.Incarnation && !vanilla,
 		t != nil && t.incarnation == m.Incarnation && isHeartbeat && t.address == addressOf(m):
 		t.sendsHeartbeats = t.sendsHeartbeats || isHeartbeat
+		t.url, t.address = string(m.PeerInitURL), addressOf(m)
 		b.recordContact(t, now)
+		return
 	case t != nil && vanilla && isHeartbeat: // The worker has another address, or its release states an incarnation.
-	default:
-		delete(b.firstTurn, string(m.InstanceID))
-		created := &entry{id: workerIDOf(m.Worker), incarnation: m.Incarnation, url: string(m.PeerInitURL), address: addressOf(m),
-			appliesOps: isHeartbeat, sendsHeartbeats: isHeartbeat, syncTimeout: b.limits.SyncTimeout, fadeTime: b.limits.Fade}
-		if !isHeartbeat {
-			created.required = &chunkReplay{}
-		}
-		if t != nil {
-			created.previousIncarnation = t.incarnation
-			*t, created = *created, t
-		} else {
-			b.entries = append(b.entries, created)
-		}
-		b.recordContact(created, now)
+		return
 	}
+	delete(b.firstTurn, string(m.InstanceID))
+	created := &entry{id: workerIDOf(m.Worker), incarnation: m.Incarnation, url: string(m.PeerInitURL), address: addressOf(m),
+		appliesOps: isHeartbeat || raised, sendsHeartbeats: isHeartbeat, syncTimeout: b.limits.SyncTimeout, fadeTime: b.limits.Fade,
+		owner: by}
+	if !isHeartbeat {
+		created.required = &chunkReplay{}
+	}
+	switch {
+	case t == nil:
+		b.entries = append(b.entries, created)
+	case raised:
+		created.previousIncarnation = t.previousIncarnation
+		*t, created = *created, t
+	default:
+		created.previousIncarnation = t.incarnation
+		*t, created = *created, t
+	}
+	b.recordContact(created, now)
 }
 
 // handleReply handles a reply of the directory.

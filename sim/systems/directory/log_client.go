@@ -121,7 +121,9 @@ type readFrame struct {
 	author  uint64
 	kind    sharedlog.FrameKind
 	body    []byte
-	missing bool // entries before it are missing
+	size    int               // of the frame as it was written
+	owner   effects.Principal // that the frame states
+	missing bool              // entries before it are missing
 }
 
 // wantState is when a directory requested a sync of a worker, and after which time it may do so again.
@@ -287,7 +289,7 @@ func (x *logClient) handleFrames() {
 			break
 		}
 		f := &x.frames[0]
-		size, x.missed = size+len(f.body), x.missed || f.missing
+		size, x.missed = size+f.size, x.missed || f.missing
 		x.told.follow(f, x.now)
 		x.frames = x.frames[1:]
 	}
@@ -321,6 +323,8 @@ func (x *logClient) followEntry(stored []byte) {
 	for rest := e.Frames; len(rest) > 0; missing = false {
 		f := readFrame{author: e.Author, missing: missing}
 		f.kind, f.body, rest, _ = sharedlog.CutFrame(rest)
+		f.size = len(f.body)
+		f.kind, f.body, f.owner = unwrapFrame(f.kind, f.body)
 		x.frames = append(x.frames, f)
 	}
 }

@@ -44,6 +44,7 @@ type modelWorker struct {
 	ip, url               string
 	port                  uint16
 	origin                effects.Origin // address that the worker counts against
+	owner                 effects.Principal
 	heardAt               effects.Time
 	heardOrder            uint64
 	sendsHeartbeats       bool
@@ -302,7 +303,7 @@ func (m *directoryModel) admit(r *protocol.RegisterMsg, e *effects.Received) *mo
 		m.note(core.WorkerDisplaced, parted[at])
 		m.remove(parted[at])
 	}
-	w := &modelWorker{id: id, incarnation: r.Incarnation, origin: e.Origin}
+	w := &modelWorker{id: id, incarnation: r.Incarnation, origin: e.Origin, owner: e.Principal}
 	w.setAddress(r)
 	m.workers = append(m.workers, w)
 	if m.instances == nil {
@@ -345,6 +346,24 @@ func (m *directoryModel) checkRegistration(r *protocol.RegisterMsg) effects.Code
 	return effects.OK
 }
 
+// forbids reports whether the client of a message may not be a worker: the worker belongs to another identity, or is new in
+// an instance in which others own workers.
+func (m *directoryModel) forbids(id workerID, e *effects.Received) bool {
+	if w := m.find(id); w != nil {
+		return w.owner != 0 && w.owner != e.Principal
+	}
+	owned := false
+	for _, w := range m.workers {
+		if w.id.instance == id.instance && w.owner != 0 {
+			if w.owner == e.Principal {
+				return false
+			}
+			owned = true
+		}
+	}
+	return owned
+}
+
 // isPrevious reports whether a message is from the previous incarnation of a worker whose present one is being heard.
 func (m *directoryModel) isPrevious(w *modelWorker, incarnation protocol.UUID) bool {
 	return incarnation != protocol.UUID{} && incarnation == w.previous && m.now.Sub(w.heardAt) < m.limits.Yield
@@ -357,11 +376,15 @@ func (m *directoryModel) register(r *protocol.RegisterMsg, e *effects.Received) 
 	}
 	w := m.find(workerIDOf(r.Worker))
 	switch {
+	case m.forbids(workerIDOf(r.Worker), e):
+		return effects.Forbidden
 	case w == nil:
 		if w = m.admit(r, e); w == nil {
 			return effects.TooMany
 		}
 		m.note(core.WorkerJoined, w)
+	case r.Incarnation != protocol.UUID{} && r.Incarnation == w.incarnation && w.owner != e.Principal:
+		m.raise(w, r, e)
 	case r.Incarnation != protocol.UUID{} && r.Incarnation == w.incarnation:
 		w.setAddress(r)
 		m.hear(w, e.Conn)
@@ -389,8 +412,15 @@ func (m *directoryModel) renew(w *modelWorker, r *protocol.RegisterMsg, e *effec
 		w.origin = e.Origin
 	}
 	w.setAddress(r)
+	w.owner = e.Principal
 	m.hear(w, e.Conn)
 	m.note(core.WorkerRenewed, w)
+}
+
+// raise handles a worker that proves an identity for the first time: it must send a full sync.
+func (m *directoryModel) raise(w *modelWorker, r *protocol.RegisterMsg, e *effects.Received) {
+	m.renew(w, r, e)
+	w.knownByHeartbeat, w.needsSync = true, true
 }
 
 // heartbeat handles a heartbeat, and returns whether the reply must request a full sync.
@@ -400,6 +430,8 @@ func (m *directoryModel) heartbeat(r *protocol.RegisterMsg, e *effects.Received)
 	}
 	w, named := m.find(workerIDOf(r.Worker)), r.Incarnation != protocol.UUID{}
 	switch {
+	case m.forbids(workerIDOf(r.Worker), e):
+		return false, effects.Forbidden
 	case w == nil:
 		if w = m.admit(r, e); w == nil {
 			return false, effects.TooMany
@@ -416,6 +448,9 @@ func (m *directoryModel) heartbeat(r *protocol.RegisterMsg, e *effects.Received)
 		w.knownByHeartbeat, w.needsSync = true, true
 	default:
 		return false, effects.Stale
+	}
+	if w.owner != e.Principal {
+		m.raise(w, r, e)
 	}
 	w.sendsHeartbeats = true
 	return m.askForSync(w), effects.OK
@@ -482,7 +517,7 @@ func (m *directoryModel) hasHolder(w *modelWorker) (may, must bool) {
 }
 
 // deregister handles a deregistration.
-func (m *directoryModel) deregister(r *protocol.DeRegisterMsg) effects.Code {
+func (m *directoryModel) deregister(r *protocol.DeRegisterMsg, e *effects.Received) effects.Code {
 	if code := m.checkWorker(&r.Worker); code != effects.OK {
 		return code
 	}
@@ -491,6 +526,8 @@ func (m *directoryModel) deregister(r *protocol.DeRegisterMsg) effects.Code {
 	}
 	w := m.find(workerIDOf(r.Worker))
 	switch {
+	case m.forbids(workerIDOf(r.Worker), e):
+		return effects.Forbidden
 	case w == nil:
 		return effects.NotFound
 	case w.incarnation != r.Incarnation || !w.hasAddress(&r.Listener):
@@ -510,6 +547,8 @@ func (m *directoryModel) reporter(of *protocol.Worker, incarnation protocol.UUID
 	switch {
 	case w == nil:
 		return nil, effects.NotFound
+	case m.forbids(w.id, e):
+		return nil, effects.Forbidden
 	case w.incarnation != incarnation:
 		return nil, effects.Stale
 	}
@@ -523,10 +562,12 @@ func (m *directoryModel) requester(of *protocol.Worker, e *effects.Received) (*m
 		return nil, code
 	}
 	w := m.find(workerIDOf(*of))
-	if w == nil {
+	switch {
+	case w == nil:
 		return nil, effects.NotFound
-	}
-	if w.incarnation == (protocol.UUID{}) {
+	case m.forbids(w.id, e):
+		return nil, effects.Forbidden
+	case w.incarnation == protocol.UUID{}:
 		m.hear(w, e.Conn)
 	}
 	return w, effects.OK
@@ -727,19 +768,23 @@ func (m *directoryModel) advance(w *modelWorker, f *modelFeed) {
 	m.note(core.SyncCompleted, w)
 }
 
-// statusOf says what the reply about the status of a full sync must contain.
-func (m *directoryModel) statusOf(r *protocol.FullSyncStatusMsg, e *effects.Received) (complete, resume bool) {
+// statusOf says what the reply about the status of a full sync must contain, or with which code the request is refused.
+func (m *directoryModel) statusOf(r *protocol.FullSyncStatusMsg, e *effects.Received) (complete, resume bool, code effects.Code) {
 	w, code := m.requester(&r.Worker, e)
-	if code != effects.OK {
-		return false, true
+	switch code {
+	case effects.OK:
+	case effects.NotFound:
+		return false, true, effects.OK
+	default:
+		return false, true, code
 	}
 	for _, f := range w.feeds {
 		if f.sync != nil && f.sync.id == string(r.SyncID) {
-			return false, false
+			return false, false, effects.OK
 		}
 		if f.lastSync != "" && f.lastSync == string(r.SyncID) {
-			return true, true
+			return true, true, effects.OK
 		}
 	}
-	return false, true
+	return false, true, effects.OK
 }

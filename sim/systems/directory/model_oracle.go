@@ -25,6 +25,7 @@ var (
 	checkSwept        = oracle.NewCheck("S17", "chunks that a directory sweeps away in a step")
 	checkSyncRequests = oracle.NewCheck("L7", "full syncs that a directory requests")
 	checkSyncStatus   = oracle.NewCheck("L8", "status of full syncs")
+	checkForbidden    = oracle.NewCheck("S30", "messages that a directory refuses because of who sent them")
 	checkSilenceTold  = oracle.NewCheck("L8", "silence that a directory states to workers")
 )
 
@@ -199,6 +200,10 @@ func (x *judgedDirectory) judgeNotes(c *oracle.Call) {
 // judgeMessage compares what became of a message with the model.
 func (x *judgedDirectory) judgeMessage(c *oracle.Call, e *effects.Received) {
 	m, seen := &x.model, x.seen.code
+	if lacksRole(e) {
+		x.judgeForbidden(c, effects.Forbidden)
+		return
+	}
 	tag, err := protocol.PeekControllerTag(e.Body, nil)
 	if err != nil {
 		return
@@ -227,7 +232,7 @@ func (x *judgedDirectory) judgeMessage(c *oracle.Call, e *effects.Received) {
 		if !isFeed {
 			return
 		}
-		want = m.deregister(r)
+		want = m.deregister(r, e)
 	case *protocol.BatchedKVOperationMsg:
 		if !isFeed {
 			return
@@ -262,9 +267,9 @@ func (x *judgedDirectory) judgeMessage(c *oracle.Call, e *effects.Received) {
 		if !isRequest {
 			return
 		}
-		complete, resume := m.statusOf(r, e)
+		var complete, resume bool
+		complete, resume, want = m.statusOf(r, e)
 		x.judgeStatus(c, r, complete, resume)
-		want = m.checkWorker(&r.Worker)
 	case *protocol.BatchedP2PLookupMsg:
 		if !isRequest {
 			return
@@ -325,6 +330,8 @@ func (x *judgedDirectory) judgeCode(c *oracle.Call, e *effects.Received, tag pro
 	c.CountJudged(checkRefusals, checkSizes)
 	c.CountJudged(roomCheck(tag))
 	switch {
+	case want == effects.Forbidden || seen == effects.Forbidden:
+		x.judgeForbidden(c, want)
 	case want == seen:
 	case want == effects.TooLarge || seen == effects.TooLarge:
 		c.FailCheck(checkSizes, "%s refuses a message as %v, and the limits say %v", c.NodeName(), seen, want)
@@ -332,6 +339,14 @@ func (x *judgedDirectory) judgeCode(c *oracle.Call, e *effects.Received, tag pro
 		c.FailCheck(roomCheck(tag), "%s refuses a message as %v, and the limits say %v", c.NodeName(), seen, want)
 	default:
 		c.FailCheck(checkRefusals, "%s refuses a message as %v instead of %v", c.NodeName(), seen, want)
+	}
+}
+
+// judgeForbidden judges a message that a directory refuses, or must refuse, because of who sent it.
+func (x *judgedDirectory) judgeForbidden(c *oracle.Call, want effects.Code) {
+	c.CountJudged(checkForbidden)
+	if seen := x.seen.code; seen != want {
+		c.FailCheck(checkForbidden, "%s refuses a message as %v, and the identities that were proved say %v", c.NodeName(), seen, want)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // The checks of the oracles that are named in sim/obligations.yaml. They have the names of the system and of the oracle.
@@ -90,7 +91,7 @@ func checkConvergence(check oracle.Check, workers []workerNode, converge time.Du
 			return
 		}
 		c.CountJudged(check)
-		if wrong := findDifference(workers, &x.limits, b, q, m); wrong != "" {
+		if wrong := findDifference(planOf(c), workers, &x.limits, b, q, m); wrong != "" {
 			c.Fail("%s replies that %s", c.NodeName(), wrong)
 		}
 	}
@@ -102,7 +103,7 @@ const manyHolders = 13
 
 // findDifference describes a difference between a reply and the true chunks of the given workers. The result is empty
 // if the reply is right. The limits are those of the directory.
-func findDifference(workers []workerNode, d *core.Config, b *ledger, q *request, m *protocol.BatchedP2PLookupRetMsg) string {
+func findDifference(p *plan.Plan, workers []workerNode, d *core.Config, b *ledger, q *request, m *protocol.BatchedP2PLookupRetMsg) string {
 	hits, fewest := hitsOf(m), 0
 	if n := len(m.Holders); n > 0 && n == d.PeersPerLookup {
 		fewest = int(m.Holders[n-1].HitChunks) // Other instances with as many chunks may be left out.
@@ -111,7 +112,7 @@ func findDifference(workers []workerNode, d *core.Config, b *ledger, q *request,
 		if x.id.lacksExtensions || x.id.rank != q.sender.rank || x.id.instance == q.sender.instance {
 			continue // A worker without an incarnation may be confused with its earlier process.
 		}
-		if b.incarnations.mayStayStale(x.id) {
+		if b.incarnations.mayStayStale(x.id) || mayBeTaken(p, x.id.instance) {
 			continue
 		}
 		chunks, answered := countPrefix(b.chunks[x.node], q.hashes), hits[x.id.instance]
@@ -172,8 +173,8 @@ func (b *honestyState) everHeldBy(c *oracle.Call) map[uint64]bool {
 }
 
 func (b *honestyState) checkPost(c *oracle.Call, e *effects.Post) {
-	if c.NodeName() == crowdName {
-		return // The crowd invents its reports.
+	if c.NodeName() == crowdName || c.NodeName() == impostorName {
+		return // They invent their reports.
 	}
 	var ops protocol.BatchedKVOperationMsg
 	var batch protocol.FullSyncBatchMsg
@@ -272,8 +273,8 @@ func (b *workersConns) connsOf(c *oracle.Call) *workerConns {
 }
 
 func (b *workersConns) checkPost(c *oracle.Call, e *effects.Post) {
-	if c.NodeName() == crowdName {
-		return // The crowd deregisters at any time.
+	if c.NodeName() == crowdName || c.NodeName() == impostorName {
+		return // They deregister at any time.
 	}
 	n, to := b.connsOf(c), b.connsOf(c).conns[e.Conn]
 	tag, _ := protocol.PeekControllerTag(e.Body, nil)

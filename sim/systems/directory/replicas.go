@@ -29,6 +29,7 @@ var Replicas = custom.System{
 	Draw:      drawReplicas,
 	Commands: settingCommands(logSettings, map[string]func(plan.Item) effects.CommandBody{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
+		impostorItem: newImpersonation, identitiesItem: func(plan.Item) effects.CommandBody { return &settingBody{} },
 		"trim": func(x plan.Item) effects.CommandBody { return &trimBody{1 + int(x.Number)} },
 		"lose": func(x plan.Item) effects.CommandBody { return &loseBody{1 + int(x.Number)/4} },
 		"wipe": func(x plan.Item) effects.CommandBody { return &wipeBody{x.Number%2 == 1} },
@@ -107,7 +108,11 @@ func silenceOf(p *plan.Plan) effects.Duration {
 const longerThanRun = 1000 * effects.Second
 
 func replicaProcesses(p *plan.Plan) []custom.Process {
-	return sharingProcesses(workers, 40, movesWorkers(p), func(*serve.Config) {})
+	all := sharingProcesses(workers, 40, movesWorkers(p), func(*serve.Config) {})
+	if mayImpersonate(p) {
+		all = append(all, impostorProcess(replicaNames, len(replicaNames)+1))
+	}
+	return all
 }
 
 // sharingProcesses returns directories that share a log of at least the given number of entries, and the given workers,
@@ -133,7 +138,7 @@ func sharingProcesses(workers []workerNode, minEntries int, moves bool, adjust f
 	for i, x := range workers {
 		all = append(all, custom.Process{Name: x.node, New: func(b custom.Boot) (effects.Machine, error) {
 			return newNode(x.id, b, registrarConfig(b.Plan, x.id), directoriesOf(b.Plan, i))
-		}, Moves: moves})
+		}, Moves: moves, Proves: identityOf(x.id)})
 	}
 	return all
 }
@@ -320,6 +325,15 @@ var historyOracle = oracle.New("history", "a directory states no chunk that the 
 		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Command) { b.recordCommand(c, e) })
 		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Received) { b.recordMessage(c, e) })
 		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Reply) { b.checkReply(c, e) })
+		oracle.On(l, func(b *history, c *oracle.Call, e oracle.StepEnded) {
+			x, ok := e.Event.(*effects.Received)
+			if !ok || !isFromImpostor(c, x.Origin) {
+				return
+			}
+			if code := refusalIn(e.Effects); code == effects.OK || code == effects.TooMany {
+				b.recordAccepted(x)
+			}
+		})
 		oracle.On(l, func(b *history, c *oracle.Call, _ oracle.IncarnationEnded) {
 			delete(b.chunks, c.NodeName())
 			delete(b.requests, c.NodeName())
@@ -353,11 +367,15 @@ func (b *history) recordMessage(c *oracle.Call, e *effects.Received) {
 	var r protocol.RegisterMsg
 	var h protocol.HeartbeatMsg
 	var q protocol.BatchedP2PLookupMsg
-	switch {
+	switch fromImpostor := isFromImpostor(c, e.Origin); {
 	case r.Decode(e.Body, nil) == nil:
-		b.recordURL(r.Worker, r.PeerInitURL)
+		if !fromImpostor {
+			b.recordURL(r.Worker, r.PeerInitURL)
+		}
 	case h.Decode(e.Body, nil) == nil:
-		b.recordURL(h.Worker, h.PeerInitURL)
+		if !fromImpostor {
+			b.recordURL(h.Worker, h.PeerInitURL)
+		}
 	case e.Channel == effects.ChannelDirectory && q.Decode(e.Body, nil) == nil:
 		if b.requests == nil {
 			b.requests = map[string]map[effects.Request]request{}
@@ -366,6 +384,38 @@ func (b *history) recordMessage(c *oracle.Call, e *effects.Received) {
 			b.requests[c.NodeName()] = map[effects.Request]request{}
 		}
 		b.requests[c.NodeName()][e.Request] = request{sender: workerIDOf(q.Worker), hashes: hashBits(q.Hashes)}
+	}
+}
+
+// recordAccepted records what a message of the impostor says that a directory has accepted. What a refused message says
+// must never be seen again.
+func (b *history) recordAccepted(e *effects.Received) {
+	var r protocol.RegisterMsg
+	var h protocol.HeartbeatMsg
+	var ops protocol.BatchedKVOperationMsg
+	var op protocol.KVAdmitMsg
+	var batch protocol.FullSyncBatchMsg
+	admit := func(w protocol.Worker, chunk uint64) {
+		if b.everHeld == nil {
+			b.everHeld = map[workerID][]uint64{}
+		}
+		b.everHeld[workerIDOf(w)] = addChunk(b.everHeld[workerIDOf(w)], chunk)
+	}
+	switch {
+	case r.Decode(e.Body, nil) == nil:
+		b.recordURL(r.Worker, r.PeerInitURL)
+	case h.Decode(e.Body, nil) == nil:
+		b.recordURL(h.Worker, h.PeerInitURL)
+	case ops.Decode(e.Body, nil) == nil:
+		for i := range ops.Operations {
+			admit(ops.Worker, ops.Operations[i].Key.Bits)
+		}
+	case op.Decode(e.Body, nil) == nil:
+		admit(op.Worker, op.Key.Bits)
+	case batch.Decode(e.Body, nil) == nil:
+		for _, k := range batch.Keys {
+			admit(batch.Worker, k.Bits)
+		}
 	}
 }
 
