@@ -82,8 +82,9 @@ type logClient struct {
 	peak       int    // most bytes that may have waited since the last entry was sealed
 	largestMsg int    // largest message since then
 
-	wants map[workerID]wantState
-	told  toldWorkers
+	wants  map[workerID]wantState
+	told   toldWorkers
+	owners toldOwners
 	// silence is after which time without a message the directory drops a worker.
 	silence effects.Duration
 }
@@ -152,6 +153,7 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 		x.aliveAt = x.now
 	}
 	wasDown, heard := x.down, 0
+	x.owners.dropOwners(e.Effects)
 	x.judgeSilent(c, e.Effects) // The step drops silent workers before it handles its event.
 	switch ev := e.Event.(type) {
 	case *effects.Received:
@@ -170,6 +172,7 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 	default: // Events that do not concern the log.
 	}
 	x.handleFrames()
+	x.judgeOwners(c, e)
 	x.peak, x.largestMsg = max(x.peak, x.waiting+heard+8*frameMargin), max(x.largestMsg, heard)
 	sealedAny := false
 	x.giveUpOpening()
@@ -291,6 +294,7 @@ func (x *logClient) handleFrames() {
 		f := &x.frames[0]
 		size, x.missed = size+f.size, x.missed || f.missing
 		x.told.follow(f, x.now)
+		x.owners.follow(f)
 		x.frames = x.frames[1:]
 	}
 	if x.unread {

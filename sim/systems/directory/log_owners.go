@@ -1,0 +1,204 @@
+package directory
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	core "github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/protocol/sharedlog"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
+
+// A worker belongs to the identity that proved its name to one of the directories that share a log, at each directory that
+// has read of it.
+
+var checkOwners = oracle.NewCheck("S30", "owners of workers at directories that share a log")
+
+// toldOwners are the possible owners of each worker at a directory, by what the directory has received and read. A worker
+// that is not in the map is unknown to the directory.
+type toldOwners struct{ byID map[workerID]ownersOf }
+
+// ownersOf are the possible owners of a worker. Unknown says that the directory may not know the worker.
+type ownersOf struct {
+	unknown    bool
+	principals []effects.Principal // 0: nobody
+}
+
+func (o ownersOf) with(p effects.Principal) ownersOf {
+	for _, q := range o.principals {
+		if q == p {
+			return o
+		}
+	}
+	return ownersOf{o.unknown, append(append([]effects.Principal(nil), o.principals...), p)}
+}
+
+// mayBeOf reports whether a directory may accept a message about the worker from a principal.
+func (o ownersOf) mayBeOf(p effects.Principal) bool {
+	for _, q := range o.principals {
+		if q == 0 || q == p {
+			return true
+		}
+	}
+	return o.unknown || len(o.principals) == 0
+}
+
+// mayRefuse reports whether a directory may refuse a principal.
+func (b *toldOwners) mayRefuse(id workerID, p effects.Principal) bool {
+	o, known := b.byID[id]
+	for _, q := range o.principals {
+		if q != 0 && q != p {
+			return true
+		}
+	}
+	return (!known || o.unknown) && b.isOwnedByOthers(id, p)
+}
+
+// isOwnedByOthers reports whether an instance may have owners, and a directory may not let others add workers to it.
+func (b *toldOwners) isOwnedByOthers(id workerID, p effects.Principal) bool {
+	for other, o := range b.byID {
+		if other.instance != id.instance || other == id {
+			continue
+		}
+		for _, q := range o.principals {
+			if q != 0 && q != p {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (b *toldOwners) set(id workerID, o ownersOf) {
+	if b.byID == nil {
+		b.byID = map[workerID]ownersOf{}
+	}
+	b.byID[id] = o
+}
+
+// follow follows a frame of another directory when it is handled.
+func (b *toldOwners) follow(f *readFrame) {
+	var r sharedlog.Report
+	var s sharedlog.Subject
+	var d protocol.DeRegisterMsg
+	switch {
+	case f.kind == sharedlog.FrameUnfollowed && s.Decode(f.body) == nil:
+		b.mayBeGone(workerID{instance: string(s.Instance), rank: s.Rank})
+	case f.kind != sharedlog.FrameReport || r.Decode(f.body) != nil:
+	case d.Decode(r.Body, nil) == nil:
+		b.mayBeGone(workerIDOf(d.Worker))
+	default:
+		if id, _, ok := decodeRegistration(r.Body); ok {
+			b.hear(id, f.owner)
+		}
+	}
+}
+
+func (b *toldOwners) mayBeGone(id workerID) {
+	if o, known := b.byID[id]; known {
+		o.unknown = true
+		b.set(id, o)
+	}
+}
+
+// hear follows a registration or a heartbeat of which the log tells. A directory that does not know the worker accepts it
+// if the worker exists: it may have no room for all that an impostor makes known.
+func (b *toldOwners) hear(id workerID, p effects.Principal) {
+	o, known := b.byID[id]
+	switch {
+	case !known && !b.isOwnedByOthers(id, p) && p != 0 && p != impostorPrincipal:
+		o = ownersOf{principals: []effects.Principal{p}}
+	case !known:
+		o = ownersOf{unknown: true, principals: []effects.Principal{p}}
+	case o.mayBeOf(p):
+		o = o.with(p)
+	}
+	b.set(id, o)
+}
+
+// judgeOwners judges what became of a message that a directory has received from a worker, or from an impostor.
+func (x *logClient) judgeOwners(c *oracle.Call, e *oracle.StepEnded) {
+	b := &x.owners
+	m, ok := e.Event.(*effects.Received)
+	if !ok {
+		return
+	}
+	id, ok := senderOf(m.Body)
+	if !ok {
+		return
+	}
+	code := refusalIn(e.Effects)
+	if lacksRole(m) {
+		c.CountJudged(checkOwners)
+		if code != effects.Forbidden {
+			c.FailCheck(checkOwners, "%s does not forbid a message of a client without a role: %v", c.NodeName(), code)
+		}
+		return
+	}
+	o, known := b.byID[id]
+	if code == effects.Forbidden {
+		c.CountJudged(checkOwners)
+		if !b.mayRefuse(id, m.Principal) {
+			c.FailCheck(checkOwners, "%s forbids a message about %s/%d to principal %d, and nobody else has proved that name", c.NodeName(),
+				id.instance, id.rank, m.Principal)
+		}
+		return
+	}
+	if known && !o.mayBeOf(m.Principal) && code == effects.OK {
+		c.CountJudged(checkOwners)
+		c.FailCheck(checkOwners, "%s takes a message about %s/%d from principal %d, and the name belongs to %d", c.NodeName(), id.instance,
+			id.rank, m.Principal, o.principals)
+		return
+	}
+	if _, _, registers := decodeRegistration(m.Body); registers && code == effects.OK {
+		c.CountJudged(checkOwners)
+		b.set(id, ownersOf{principals: []effects.Principal{m.Principal}})
+	}
+}
+
+// senderOf returns the worker in whose name a message changes something.
+func senderOf(body []byte) (id workerID, ok bool) {
+	tag, err := protocol.PeekControllerTag(body, nil)
+	if err != nil {
+		return id, false
+	}
+	m := protocol.NewMessage(tag)
+	if m.Decode(body, nil) != nil {
+		return id, false
+	}
+	switch x := m.(type) {
+	case *protocol.RegisterMsg:
+		return workerIDOf(x.Worker), true
+	case *protocol.HeartbeatMsg:
+		return workerIDOf(x.Worker), true
+	case *protocol.DeRegisterMsg:
+		return workerIDOf(x.Worker), true
+	case *protocol.BatchedKVOperationMsg:
+		return workerIDOf(x.Worker), true
+	case *protocol.KVAdmitMsg:
+		return workerIDOf(x.Worker), true
+	case *protocol.KVEvictMsg:
+		return workerIDOf(x.Worker), true
+	case *protocol.FullSyncStartMsg:
+		return workerIDOf(x.Worker), true
+	case *protocol.FullSyncBatchMsg:
+		return workerIDOf(x.Worker), true
+	case *protocol.FullSyncEndMsg:
+		return workerIDOf(x.Worker), true
+	}
+	return id, false
+}
+
+// dropOwners follows the notes of a step that say that the directory has dropped a worker.
+func (b *toldOwners) dropOwners(out *effects.Effects) {
+	for i := range out.Len() {
+		f, ok := out.At(i).(*effects.Observe)
+		if !ok || f.Fact != effects.FactDirectory {
+			continue
+		}
+		switch core.NoteKind(f.ID) {
+		case core.WorkerSilent, core.WorkerLeft, core.WorkerDisconnected, core.WorkerDisplaced:
+			delete(b.byID, workerID{instance: string(f.Why.Name), rank: f.Count})
+		default:
+		}
+	}
+}
