@@ -49,11 +49,14 @@ func provesFrom(p *plan.Plan, instance string) uint32 {
 	return neverProves
 }
 
+// isMixed reports whether processes of an instance may prove an identity while others of the instance do not. A directory
+// may then refuse the others until they have been started again.
+func isMixed(p *plan.Plan, instance string) bool { return provesFrom(p, instance) == 1 }
+
 // mayBeTaken reports whether the impostor of a plan may take the place of a worker, because the worker has not proved an
-// identity from its start on. What the impostor then reports may stay. If some processes of an instance prove an identity
-// and others do not, a directory may also refuse the others until they have been started again.
+// identity from its start on. What the impostor then reports may stay.
 func mayBeTaken(p *plan.Plan, instance string) bool {
-	return mayImpersonate(p) && hasItem(p, impostorItem) && provesFrom(p, instance) > 0 || provesFrom(p, instance) == 1
+	return mayImpersonate(p) && hasItem(p, impostorItem) && provesFrom(p, instance) > 0
 }
 
 // The principals of workers: one of all workers, or one of each instance. That of the impostor is another one.

@@ -24,6 +24,8 @@ type node struct {
 	limits      registrar.Config `snap:"share"`
 	leaveTicket effects.Ticket
 	restFact    effects.Observe `snap:"share"` // see factAtRest
+	// mayBeRefused says that a directory may refuse the worker until the end of the run.
+	mayBeRefused bool `snap:"share"`
 }
 
 // pageCount is the number of pages, which is enough for all chunks.
@@ -53,6 +55,7 @@ func newNode(w workerID, b custom.Boot, c registrar.Config, directories []string
 		}),
 		pools: memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pageCount, ClassShare: pageCount}),
 	}
+	n.mayBeRefused = isMixed(b.Plan, w.instance)
 	if hasReliableLog(b.Plan) {
 		n.restFact.Count = keepSilentWorkers
 	}
@@ -144,7 +147,7 @@ func (n *node) VisitTables(visit func(name string, n, most int)) {
 			syncs++
 		}
 	}
-	if n.restFact.Count != keepSilentWorkers { // Otherwise a directory may request syncs until the end of the run.
+	if n.restFact.Count != keepSilentWorkers && !n.mayBeRefused { // Otherwise a directory may request syncs until the end of the run.
 		visit("syncs", syncs, len(n.limits.Directories))
 	}
 	visit("lookups", n.Lookups.CountUnfinished(), n.limits.LookupsMax)

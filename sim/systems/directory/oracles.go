@@ -112,7 +112,7 @@ func findDifference(p *plan.Plan, workers []workerNode, d *core.Config, b *ledge
 		if x.id.lacksExtensions || x.id.rank != q.sender.rank || x.id.instance == q.sender.instance {
 			continue // A worker without an incarnation may be confused with its earlier process.
 		}
-		if b.incarnations.mayStayStale(x.id) || mayBeTaken(p, x.id.instance) {
+		if b.incarnations.mayStayStale(x.id) || mayBeTaken(p, x.id.instance) || isMixed(p, x.id.instance) {
 			continue
 		}
 		chunks, answered := countPrefix(b.chunks[x.node], q.hashes), hits[x.id.instance]
