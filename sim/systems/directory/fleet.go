@@ -101,7 +101,8 @@ var fleetConvergenceOracle = oracle.New("fleet converges",
 func WrongAnswers(report func(after effects.Duration)) oracle.Oracle {
 	return oracle.New("wrong answers", "measures how long directories give wrong replies",
 		checkLookups(func(b *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
-			if b.faultsEndAt != 0 && c.Now() > max(b.faultsEndAt, b.lastChangeAt) && findDifference(planOf(c), fleetWorkers, &x.limits, b, q, m) != "" {
+			if b.faultsEndAt != 0 && c.Now() > max(b.faultsEndAt, b.lastChangeAt) &&
+				findDifference(planOf(c), fleetWorkers, &x.limits, b, q, m) != "" {
 				report(c.Now().Sub(max(b.faultsEndAt, b.lastChangeAt)))
 			}
 		}))
