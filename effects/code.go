@@ -63,8 +63,9 @@ const (
 	// NotSent: the sender reported that all of the request was sent, and this chunk is not among the chunks that
 	// arrived. Recompute, and compare how both engines name chunks.
 	NotSent Code = 24
-	// Forbidden: the policy does not let the peer do this, or the name belongs to another identity; check
-	// security.policy at both ends.
+	// Forbidden: the identity that this end proved has no role that permits the message, or another identity proved that
+	// it is the peer in whose name the message came. Give the identity its role in the policy of the end that refused, or
+	// restart the process whose identity has changed.
 	Forbidden Code = 25
 
 	// CodeCount is the number of codes.

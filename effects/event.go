@@ -39,6 +39,9 @@ type Received struct {
 	Body      []byte
 }
 
+// LacksRole reports whether the client proved an identity to which the policy gives none of the given roles.
+func (e *Received) LacksRole(oneOf Roles) bool { return e.Principal != 0 && !e.Roles.Has(oneOf) }
+
 // Opened completes Open. With Code OK, Conn is usable: bytes may be queued on it although the peer may not be present.
 type Opened struct {
 	Corr Corr
@@ -52,10 +55,12 @@ type Opened struct {
 // owes the Close.
 type ConnLost struct{ Conn Conn }
 
-// Replied completes a Send with the peer's reply.
+// Replied completes a Send with the peer's reply. Principal is the identity that the server proved; zero if it proved
+// none.
 type Replied struct {
-	Corr Corr
-	Body []byte
+	Corr      Corr
+	Principal Principal
+	Body      []byte
 }
 
 // Unanswered completes a Send that will never be answered: its Conn was closed or lost, or the transport refused the

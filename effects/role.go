@@ -60,4 +60,11 @@ func RoleNames() string { return strings.Join(roleNames[:], ", ") }
 
 // Principal names the authenticated identity of a peer: a hash of the name in the peer's certificate, which is the same
 // in all processes. Zero means that the peer proved no identity.
+//
+// Several processes may prove the same identity, for example all replicas of a deployment. One process proves the same
+// identity as a client and as a server.
 type Principal uint64
+
+// MayActFor reports whether a message of the sender p may be taken as a message of a peer that is known by the identity
+// known. A peer that has proved no identity may prove one later; a peer that has proved one must prove it every time.
+func (p Principal) MayActFor(known Principal) bool { return known == 0 || known == p }

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -59,6 +60,11 @@ func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 	m := &r.renewals
 	if !m.DecodeRequest(v, &r.cfg.Wire, x) {
 		return false
+	}
+	if needed := r.links.RenewerRoles(); x.LacksRole(needed) {
+		v.Out.Mark(link.Marks.RoleForbidden)
+		e.ReportForbidden(x, effects.StageOffer, link.MissingRoleReason(x, needed))
+		m.RefuseAll()
 	}
 	for i, id := range m.FinishedGrants() {
 		if i > 0 && !e.Work.HasBudget() {

@@ -124,7 +124,7 @@ func (w *workers) connectPeer(n byte) effects.Incarnation {
 	w.sendMessage(effects.ChannelInit, hello(peer))
 	r := w.ranks[1]
 	v := env.Env{Now: w.now, Out: &effects.Effects{}, Pools: &r.pools, Pool: r.pools.Pool(0)}
-	if _, ok := r.links.InboundClass(&v, peer, r.cfg.Key.InboundName(peer)); !ok {
+	if _, code := r.links.IdentifyPeer(&v, &effects.Received{}, peer, r.cfg.Key.InboundName(peer)); code != effects.OK {
 		w.t.Fatalf("guest %d was not let in", n)
 	}
 	return peer

@@ -66,8 +66,9 @@ class Code(enum.IntEnum):
     # The sender reported that all of the request was sent, and this chunk is not among the chunks that arrived.
     # Recompute, and compare how both engines name chunks.
     NOT_SENT = 24
-    # The policy does not let the peer do this, or the name belongs to another identity; check security.policy at both
-    # ends.
+    # The identity that this end proved has no role that permits the message, or another identity proved that it is the
+    # peer in whose name the message came. Give the identity its role in the policy of the end that refused, or restart
+    # the process whose identity has changed.
     FORBIDDEN = 25
 
     @classmethod
@@ -112,5 +113,7 @@ REMEDIES = {
     Code.NOT_SENT: (
         "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash"
     ),
-    Code.FORBIDDEN: "compare the identity and its roles with security.policy of both ends",
+    Code.FORBIDDEN: (
+        "give the identity its role in the policy of the end that refuses, or restart the process whose identity changed"
+    ),
 }

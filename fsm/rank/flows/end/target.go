@@ -28,7 +28,7 @@ func (t *Target) ServedTag(c effects.Channel) (protocol.Tag, bool) {
 }
 
 // HandleMessage handles an EndRequest. Every request is confirmed, even if it is not believed, because repeating it
-// would change nothing.
+// would change nothing. Only a request of an identity that may not send it is refused.
 func (t *Target) HandleMessage(e *flow.Env, ev *effects.Received) {
 	m := &t.request
 	from := flow.Sender{Request: ev.Request, Conn: ev.Conn}
@@ -38,8 +38,17 @@ func (t *Target) HandleMessage(e *flow.Env, ev *effects.Received) {
 		flow.SendEmptyReply(&e.Env, ev.Request)
 		return
 	}
-	stated := e.Links.ClassByID(effects.Incarnation(m.Incarnation))
-	class, known := e.Links.InboundClass(&e.Env, effects.Incarnation(m.Incarnation), effects.Incarnation(m.To))
+	if why := link.CheckRole(&e.Env, ev); why != nil {
+		t.forbid(e, ev, why)
+		return
+	}
+	stated := e.Links.StatedClass(ev, effects.Incarnation(m.Incarnation))
+	class, identified := e.Links.IdentifyPeer(&e.Env, ev, effects.Incarnation(m.Incarnation), effects.Incarnation(m.To))
+	if identified == effects.Forbidden {
+		t.forbid(e, ev, link.OtherIdentityReason())
+		return
+	}
+	known := identified == effects.OK
 	if !known {
 		e.Out.Mark(Marks.Stranger)
 		class = 0
@@ -52,6 +61,13 @@ func (t *Target) HandleMessage(e *flow.Env, ev *effects.Received) {
 	if why := e.Outcomes.TakeNote(class); why != nil && known {
 		t.reply.Code, t.reply.Reason = uint32(effects.NotSent), why.Reason()
 	}
+	e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
+}
+
+// forbid refuses an EndRequest because of the identity of its sender.
+func (t *Target) forbid(e *flow.Env, ev *effects.Received, why *effects.Why) {
+	e.ReportForbidden(ev, effects.StageEnd, why)
+	t.reply = protocol.EndResponse{Version: link.VersionMax, Code: uint32(effects.Forbidden), Reason: why.Reason()}
 	e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
 }
 

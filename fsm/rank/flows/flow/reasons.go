@@ -98,6 +98,21 @@ func UnknownIncarnationReason() *effects.Why {
 	return &effects.Why{Field: "kvf_inc with kvf_to", Ours: "not a pair of a completed handshake"}
 }
 
+// UnidentifiedReason returns the reason for a code of Links.IdentifyPeer.
+func UnidentifiedReason(code effects.Code) *effects.Why {
+	if code == effects.Forbidden {
+		return link.OtherIdentityReason()
+	}
+	return UnknownIncarnationReason()
+}
+
+// ReportForbidden reports that a message was refused because its sender lacks a role or has another identity than the
+// peer in whose name it was sent.
+func (e *Env) ReportForbidden(ev *effects.Received, stage effects.Stage, why *effects.Why) {
+	why.Stage = stage
+	e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Forbidden, ID: uint64(ev.Conn), Why: why})
+}
+
 // LinkLostReason returns the reason that the link of a peer is lost, so that the peer has to shake hands again.
 func LinkLostReason() *effects.Why {
 	return &effects.Why{Field: "data plane", Theirs: "gone"}

@@ -8,7 +8,7 @@ import (
 // IsPermanent reports whether a retry is useless, because the code means that the request can never be served.
 func IsPermanent(code effects.Code) bool {
 	return code == effects.Unsupported || code == effects.Mismatch || code == effects.Malformed ||
-		code == effects.Invalid || code == effects.TooLarge
+		code == effects.Invalid || code == effects.TooLarge || code == effects.Forbidden
 }
 
 // SendEmptyReply refuses a request of a vanilla peer, which knows none of our codes, with an empty frame, as

@@ -110,7 +110,8 @@ func (f *Requester) finishUnsent(e *flow.Env, h table.Handle, r *getRow, code ef
 }
 
 // handlePushReply handles the reply in push mode. The reply says how many chunks the owner wrote, and that the owner
-// writes no more, whatever the code is.
+// writes no more, whatever the code is. Only a reply that forbids the request says nothing about an earlier attempt,
+// which may be written at the time, so that the grant ends as after a reply that is senseless (M6).
 func (f *Requester) handlePushReply(e *flow.Env, h table.Handle, r *getRow) {
 	m := &f.reply
 	if !m.HasExt || effects.Incarnation(m.Ext.Incarnation) != r.peerID || int(m.HitChunks) > r.keyCount()-int(r.presentCount) {
@@ -129,6 +130,10 @@ func (f *Requester) handlePushReply(e *flow.Env, h table.Handle, r *getRow) {
 	if code != effects.OK {
 		e.Out.Mark(Marks.Refused)
 		r.setReason(code, effects.Why{Said: effects.SanitizeText(m.Ext.Reason)})
+	}
+	if code == effects.Forbidden {
+		f.finishGet(e, h, r, code)
+		return
 	}
 	r.recordShareUsedUp(m)
 	if x := e.Landings.Find(r.writeGrant); x != nil {

@@ -3,7 +3,6 @@ package p2p
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/fsm/rank/peers/loan"
 	"github.com/kvferry/kvferry/protocol"
@@ -41,6 +40,11 @@ func (o *Owner) handleMessage(e *flow.Env, ev *effects.Received) {
 		if m := (protocol.AscendQueryDonePortMsg{}); !onLookupChannel {
 			break
 		} else if err = m.Decode(ev.Body, wire); err == nil {
+			if why := link.CheckRole(&e.Env, ev); why != nil {
+				e.ReportForbidden(ev, effects.StageAsk, why)
+				o.sendError(e, ev, protocol.P2PServerError)
+				return
+			}
 			portReply := protocol.AscendQueryDonePortRetMsg{DoneURL: o.cfg.DoneURL}
 			o.sendReply(e, ev, portReply.Append(e.Out.Arena()))
 			return
@@ -83,10 +87,12 @@ func (o *Owner) refuseMalformed(e *flow.Env, ev *effects.Received, err error) {
 // unknown loan, or from an unknown peer, changes nothing and has the same reply.
 func (o *Owner) handleDone(e *flow.Env, ev *effects.Received) {
 	switch m := &o.doneMessage; {
+	case ev.LacksRole(ev.Channel.ClientRoles()):
+		e.ReportForbidden(ev, effects.StageAsk, link.CheckRole(&e.Env, ev))
 	case !m.HasExt:
 		e.Out.Mark(Marks.VanillaDone) // Nothing is lent to a peer without an incarnation.
 	case m.Ext.Grant != 0:
-		o.loans.HandleDone(&e.Env, &e.Store, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To), m.Ext.Grant)
+		o.loans.HandleDone(&e.Env, &e.Store, ev.Principal, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To), m.Ext.Grant)
 	}
 	doneReply := protocol.AscendBatchedLookupAndGetDoneRetMsg{}
 	o.sendReply(e, ev, doneReply.Append(e.Out.Arena()))
@@ -95,13 +101,21 @@ func (o *Owner) handleDone(e *flow.Env, ev *effects.Received) {
 // handleGet answers a request for chunks. The reply waits only for this node's own copies and writes.
 func (o *Owner) handleGet(e *flow.Env, ev *effects.Received) {
 	m := &o.getMessage
+	if why := link.CheckRole(&e.Env, ev); why != nil {
+		o.forbidGet(e, ev, why)
+		return
+	}
 	peerID, selfID := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
-	class, known := 0, false
+	class, code := 0, effects.Stale
 	// A peer without an incarnation cannot reach any page, because it completed no handshake.
 	if m.HasExt {
-		class, known = e.Links.InboundClass(&e.Env, peerID, selfID)
+		class, code = e.Links.IdentifyPeer(&e.Env, ev, peerID, selfID)
 	}
-	if !known || e.Links.IncarnationByClass(class).HasLostLink() {
+	if code == effects.Forbidden {
+		o.forbidGet(e, ev, link.OtherIdentityReason())
+		return
+	}
+	if code != effects.OK || e.Links.IncarnationByClass(class).HasLostLink() {
 		e.Out.Mark(Marks.NotIntroduced)
 		o.sendError(e, ev, protocol.P2PNotIntroduced)
 		return
@@ -118,8 +132,7 @@ func (o *Owner) handleGet(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	o.lendPrefix(e, ev, loan.Request{
-		Reader: lease.Reader{PeerID: peerID, SelfID: selfID, KeepsLeases: e.Links.IncarnationByClass(class).KeepsLeases()},
-		Class:  class, Operation: m.Ext.Operation, KeysHash: operationHash,
+		Reader: loan.ReaderOf(e.Links.IncarnationByClass(class)), Class: class, Operation: m.Ext.Operation, KeysHash: operationHash,
 	})
 }
 
@@ -245,6 +258,17 @@ func (o *Owner) refuseGet(e *flow.Env, ev *effects.Received, code effects.Code, 
 		Peer: effects.Incarnation(o.getMessage.Ext.Incarnation), Why: &why,
 	})
 	o.sendReply(e, ev, o.reply.Append(e.Out.Arena()))
+}
+
+// forbidGet refuses a request for chunks because of the identity of its sender. What an earlier request in the same name
+// was given is not affected.
+func (o *Owner) forbidGet(e *flow.Env, ev *effects.Received, why *effects.Why) {
+	if o.getMessage.HasExt {
+		o.refuseGet(e, ev, effects.Forbidden, *why)
+		return
+	}
+	e.ReportForbidden(ev, effects.StageAsk, why)
+	o.sendError(e, ev, protocol.P2PServerError)
 }
 
 // sendError replies with an error message, to messages without another kind of reply.

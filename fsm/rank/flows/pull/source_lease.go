@@ -21,9 +21,13 @@ func (f *Source) handleDone(e *flow.Env, ev *effects.Received) {
 		e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why})
 		return
 	}
+	if why := link.CheckRole(&e.Env, ev); why != nil {
+		e.ReportForbidden(ev, effects.StageOffer, why)
+		return
+	}
 	h := f.pullIDs.findPut(&f.puts, m.PullID)
 	p := f.puts.Get(h)
-	if p == nil || !p.lease.IsInForce() || !p.isFromReader(m) {
+	if p == nil || !p.lease.IsInForce() || !p.isFromReader(ev, m) {
 		e.Out.Mark(Marks.DoneUnknown)
 		return
 	}
@@ -49,11 +53,11 @@ func (f *Source) handleDone(e *flow.Env, ev *effects.Received) {
 
 // isFromReader reports whether a done message was sent by the incarnation to which the put was offered. A peer
 // without our extensions states no incarnation, but it knows the put's id, which was sent to that peer alone.
-func (p *putRow) isFromReader(m *protocol.PullDoneSignal) bool {
+func (p *putRow) isFromReader(ev *effects.Received, m *protocol.PullDoneSignal) bool {
 	if p.PeerID == (effects.Incarnation{}) {
 		return true
 	}
-	return m.HasExt && p.lease.IsHeldBy(m.Ext.Incarnation, m.Ext.To, m.Ext.Grant)
+	return m.HasExt && p.lease.IsHeldBy(ev.Principal, m.Ext.Incarnation, m.Ext.To, m.Ext.Grant)
 }
 
 // endLease ends a put's lease because the reader reported that it reads no more.

@@ -25,7 +25,7 @@ func (f *Source) sendOffer(e *flow.Env, h table.Handle, conn effects.Conn) {
 	} else {
 		peer := p.RecordPeer(e)
 		p.AcceptsFinal = peer.AcceptsWithdrawals()
-		reader := lease.Reader{PeerID: p.PeerID, SelfID: p.SelfID, KeepsLeases: peer.KeepsLeases()}
+		reader := lease.Reader{Principal: peer.Principal(), PeerID: p.PeerID, SelfID: p.SelfID, KeepsLeases: peer.KeepsLeases()}
 		p.lease.GrantPages(&e.Env, p.Pages, reader, f.cfg.PullTTL, sourceRef(kindLease, h))
 	}
 	m := &f.offer

@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
 	"github.com/kvferry/kvferry/fsm/rank/peers/notice"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -75,6 +76,10 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 		t.refuseOffer(e, from, effects.Malformed, nil)
 		return
 	}
+	if why := link.CheckRole(&e.Env, ev); why != nil {
+		t.forbidOffer(e, from, why)
+		return
+	}
 	if !m.HasExt {
 		// No information ties the pages of a sender without our extensions to one incarnation of that sender, so
 		// nothing would show what was read (M5).
@@ -83,8 +88,12 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	peerID, selfID := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
-	class, known := e.Links.InboundClass(&e.Env, peerID, selfID)
-	if !known {
+	class, identified := e.Links.IdentifyPeer(&e.Env, ev, peerID, selfID)
+	if identified == effects.Forbidden {
+		t.forbidOffer(e, from, link.OtherIdentityReason())
+		return
+	}
+	if identified != effects.OK {
 		e.Out.Mark(flow.Marks.StrangerRefused)
 		t.refuseOffer(e, from, effects.Stale, flow.UnknownIncarnationReason())
 		return

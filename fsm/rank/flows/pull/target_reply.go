@@ -19,6 +19,15 @@ func (t *Target) refuseOffer(e *flow.Env, from flow.Sender, code effects.Code, w
 	t.sendRefusal(e, from.Request, t.offer.HasExt, t.offerEcho(), code, why, false)
 }
 
+// forbidOffer refuses t.offer because of the identity of its sender, and records nothing. The sender's offer may be read
+// at the time: it was accepted when the identity had its role, or came from the peer in whose name this one was sent.
+// Therefore the refusal leaves the lease in force (M6).
+func (t *Target) forbidOffer(e *flow.Env, from flow.Sender, why *effects.Why) {
+	why.Stage = effects.StageOffer
+	e.ReportRefusal(from, t.offer.Ext.Incarnation, effects.Forbidden, len(t.offer.Keys), why)
+	t.sendRefusal(e, from.Request, t.offer.HasExt, t.offerEcho(), effects.Forbidden, why, true)
+}
+
 // A replyEcho holds what the reply to an offer repeats: the sender's clock reading, and the incarnation of this rank
 // that the sender addressed.
 type replyEcho struct {

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -98,6 +99,10 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	from.Extended = m.HasExt
+	if why := link.CheckRole(&e.Env, ev); why != nil {
+		t.refuseRequest(e, from, len(m.Keys), effects.Forbidden, why)
+		return
+	}
 	class, peerID := 0, effects.Incarnation{}
 	if !m.HasExt && !e.Links.ServesVanilla() {
 		// No write of this sender could ever arrive, so no page is granted to it (M5, S25).
@@ -107,11 +112,10 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 	}
 	if m.HasExt {
 		peerID = effects.Incarnation(m.Ext.Incarnation)
-		var known bool
-		selfID := effects.Incarnation(m.Ext.To)
-		if class, known = e.Links.InboundClass(&e.Env, peerID, selfID); !known {
+		var code effects.Code
+		if class, code = e.Links.IdentifyPeer(&e.Env, ev, peerID, effects.Incarnation(m.Ext.To)); code != effects.OK {
 			e.Out.Mark(flow.Marks.StrangerRefused)
-			t.refuseRequest(e, from, len(m.Keys), effects.Stale, flow.UnknownIncarnationReason())
+			t.refuseRequest(e, from, len(m.Keys), code, flow.UnidentifiedReason(code))
 			return
 		}
 		from.Class = class
@@ -174,7 +178,9 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 	t.hashChunks(e)
 	if len(m.Ext.Carried) > 0 { // Carried bytes do not wait: the reply names pages for the chunks.
 		m.Ext.Carried = nil
-		ev = &effects.Received{Conn: ev.Conn, Request: ev.Request, Body: e.Out.Cut(m.Append(e.Out.Arena()))}
+		smaller := *ev
+		smaller.Body = e.Out.Cut(m.Append(e.Out.Arena()))
+		ev = &smaller
 	}
 	if refusal := e.Pending.Enqueue(&e.Env, row, ev, e.Hashes, timeout); refusal != nil {
 		from.Class = class

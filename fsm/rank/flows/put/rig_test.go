@@ -281,7 +281,7 @@ func (r *rig) shakeHands() {
 			r.t.Fatal("no answer to the handshake")
 		}
 		ref := r.closeCorr(e.Corr)
-		r.runStep(func(e *flow.Env) { r.links.OnReplied(&e.Env, ref, reply.Body) })
+		r.runStep(func(e *flow.Env) { r.links.OnReplied(&e.Env, ref, &effects.Replied{Body: reply.Body}) })
 	}
 	r.completeOpen()
 	answer()

@@ -3,7 +3,6 @@ package recall
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/fsm/rank/peers/loan"
 	"github.com/kvferry/kvferry/protocol"
@@ -23,6 +22,10 @@ func (f *Target) handleQuery(e *flow.Env, ev *effects.Received) {
 		f.sendReply(e, ev)
 		return
 	}
+	if why := link.CheckRole(&e.Env, ev); why != nil {
+		f.forbidQuery(e, ev, why)
+		return
+	}
 	if !m.HasExt {
 		// A lease could not be revoked from a peer without our extensions, so the reply to such a peer names no
 		// chunk (M5).
@@ -31,8 +34,12 @@ func (f *Target) handleQuery(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	peerID, selfID := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
-	class, known := e.Links.InboundClass(&e.Env, peerID, selfID)
-	if !known {
+	class, code := e.Links.IdentifyPeer(&e.Env, ev, peerID, selfID)
+	if code == effects.Forbidden {
+		f.forbidQuery(e, ev, link.OtherIdentityReason())
+		return
+	}
+	if code != effects.OK {
 		e.Out.Mark(Marks.QueryStranger)
 		f.refuseQuery(e, ev, effects.Stale, effects.Why{Field: "incarnation", Theirs: "unknown"})
 		return
@@ -45,7 +52,7 @@ func (f *Target) handleQuery(e *flow.Env, ev *effects.Received) {
 			break
 		}
 		e.Work.SpendLook()
-		f.loans.HandleDone(&e.Env, &e.Store, peerID, selfID, grant)
+		f.loans.HandleDone(&e.Env, &e.Store, ev.Principal, peerID, selfID, grant)
 	}
 	if len(m.Keys) == 0 {
 		f.startReply()
@@ -58,9 +65,7 @@ func (f *Target) handleQuery(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	f.lendPrefix(e, ev, loan.Request{
-		Reader: lease.Reader{PeerID: peerID, SelfID: selfID, KeepsLeases: e.Links.IncarnationByClass(class).KeepsLeases()}, Class: class,
-		Operation: m.Ext.Operation,
-		KeysHash:  keysHash,
+		Reader: loan.ReaderOf(e.Links.IncarnationByClass(class)), Class: class, Operation: m.Ext.Operation, KeysHash: keysHash,
 	})
 }
 
@@ -152,6 +157,17 @@ func (f *Target) refuseQuery(e *flow.Env, ev *effects.Received, code effects.Cod
 		Fact: effects.FactRecalled, Code: code, Count: uint32(len(f.query.Keys)), ID: uint64(ev.Conn),
 		Peer: effects.Incarnation(f.query.Ext.Incarnation), Why: &why,
 	})
+	f.sendReply(e, ev)
+}
+
+// forbidQuery refuses a query because of the identity of its sender. A sender without our extensions is told of no
+// chunk, as always.
+func (f *Target) forbidQuery(e *flow.Env, ev *effects.Received, why *effects.Why) {
+	if f.query.HasExt {
+		f.refuseQuery(e, ev, effects.Forbidden, *why)
+		return
+	}
+	e.ReportForbidden(ev, effects.StageAsk, why)
 	f.sendReply(e, ev)
 }
 

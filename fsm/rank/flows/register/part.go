@@ -272,10 +272,11 @@ func (c *Consumer) handleEnd(e *flow.Env, h table.Handle, p *part, body []byte) 
 	}
 	code := effects.CodeFromWire(m.Code)
 	switch {
-	case code != effects.Stale || !e.Cfg.Leased:
+	case code != effects.Stale && code != effects.Forbidden || !e.Cfg.Leased:
 		c.endPartGrant(e, p, code == effects.OK && !r.delivered)
 	case p.grant != 0 && !p.revoking:
-		// A producer that does not know this node cannot know what its earlier incarnation has in flight (M4).
+		// A producer that does not know this node cannot know what its earlier incarnation has in flight (M4). A
+		// producer that forbids this message has not looked whether it writes for an earlier one.
 		c.revokeGrant(e, p)
 	}
 	if p.withdrawalQueued { // The queued withdrawal is superfluous now.

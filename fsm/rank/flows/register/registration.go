@@ -136,13 +136,17 @@ func (p *Producer) handleRegistration(e *flow.Env, ev *effects.Received) {
 	m := &p.registration
 	peerID, selfID := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
 	echo := m.Ext.Stamps.ClockNS
-	class, known := 0, false
-	if m.HasExt {
-		class, known = e.Links.InboundClass(&e.Env, peerID, selfID)
+	if why := link.CheckRole(&e.Env, ev); why != nil {
+		p.refuseRegistration(e, ev.Request, selfID, effects.Forbidden, why)
+		return
 	}
-	if !known {
+	class, identified := 0, effects.Stale
+	if m.HasExt {
+		class, identified = e.Links.IdentifyPeer(&e.Env, ev, peerID, selfID)
+	}
+	if identified != effects.OK {
 		e.Out.Mark(Marks.Stranger)
-		p.refuseRegistration(e, ev.Request, selfID, effects.Stale, flow.UnknownIncarnationReason())
+		p.refuseRegistration(e, ev.Request, selfID, identified, flow.UnidentifiedReason(identified))
 		return
 	}
 	// A registration in progress comes first, because its answer says that nothing writes, whatever has happened to
@@ -356,15 +360,34 @@ func (p *Producer) finishRegistration(e *flow.Env, h table.Handle, code effects.
 	}
 }
 
+// admitSender returns the class of the consumer that sent a withdrawal or an errand message. It reports false if the
+// message was refused, because its sender lacks a role or is not the consumer in whose name it was sent.
+func (p *Producer) admitSender(e *flow.Env, ev *effects.Received, peerID, selfID effects.Incarnation, operation uint64) (class int, ok bool) {
+	if why := link.CheckRole(&e.Env, ev); why != nil {
+		e.ReportForbidden(ev, effects.StageAsk, why)
+		p.sendReply(e, ev.Request, selfID, operation, 0, effects.Forbidden, why)
+		return 0, false
+	}
+	class, code := e.Links.IdentifyPeer(&e.Env, ev, peerID, selfID)
+	if code == effects.OK {
+		return class, true
+	}
+	e.Out.Mark(Marks.Stranger)
+	why := flow.UnidentifiedReason(code)
+	if code == effects.Forbidden {
+		e.ReportForbidden(ev, effects.StageAsk, why)
+	}
+	p.sendReply(e, ev.Request, selfID, operation, 0, code, why)
+	return 0, false
+}
+
 // handleWithdrawal handles a consumer's request to have its blocks back. The withdrawal of a registration that has not
 // arrived prevents that registration from starting.
 func (p *Producer) handleWithdrawal(e *flow.Env, ev *effects.Received) {
 	m := &p.withdrawal
 	peerID, selfID := effects.Incarnation(m.Incarnation), effects.Incarnation(m.To)
-	class, known := e.Links.InboundClass(&e.Env, peerID, selfID)
-	if !known {
-		e.Out.Mark(Marks.Stranger)
-		p.sendReply(e, ev.Request, selfID, m.Operation, 0, effects.Stale, flow.UnknownIncarnationReason())
+	class, ok := p.admitSender(e, ev, peerID, selfID, m.Operation)
+	if !ok {
 		return
 	}
 	if h := p.findRegistration(peerID, m.Operation); h != 0 {
@@ -397,9 +420,7 @@ func (p *Producer) handleWithdrawal(e *flow.Env, ev *effects.Received) {
 func (p *Producer) handleKeep(e *flow.Env, ev *effects.Received) {
 	m := &p.keepMessage
 	selfID := effects.Incarnation(m.To)
-	if _, known := e.Links.InboundClass(&e.Env, effects.Incarnation(m.Incarnation), selfID); !known {
-		e.Out.Mark(Marks.Stranger)
-		p.sendReply(e, ev.Request, selfID, 0, 0, effects.Stale, flow.UnknownIncarnationReason())
+	if _, ok := p.admitSender(e, ev, effects.Incarnation(m.Incarnation), selfID, 0); !ok {
 		return
 	}
 	for _, id := range m.Keep {

@@ -55,6 +55,7 @@ type Owner struct {
 // Reader identifies the lease holder: an incarnation of a peer. Another incarnation of the same peer has no say in the
 // lease (rule M2).
 type Reader struct {
+	Principal   effects.Principal   // the identity that the incarnation proved; 0: none
 	PeerID      effects.Incarnation // the peer's incarnation; zero for a plain peer, which has no incarnation names
 	SelfID      effects.Incarnation // the name by which the peer knows this node
 	KeepsLeases bool                // the peer keeps to leases: it stops reading when the time is over
@@ -160,9 +161,10 @@ func (x *Owner) endGrant(v *env.Env) {
 
 // IsHeldBy reports whether a message about a grant comes from the incarnation that holds this lease. Both incarnation
 // names and the grant must match (rule M2): the names prove which peer sent the message, and the grant proves that the
-// peer means this lease and not an earlier lease.
-func (x *Owner) IsHeldBy(peer, self [16]byte, grant uint64) bool {
-	return identity.EqualSecrets(peer, x.reader.PeerID) && identity.EqualSecrets(self, x.reader.SelfID) && effects.GrantID(grant) == x.grant
+// peer means this lease and not an earlier lease. If the peer proved an identity, the sender of the message must have
+// proved the same (S29).
+func (x *Owner) IsHeldBy(sender effects.Principal, peer, self [16]byte, grant uint64) bool {
+	return sender.MayActFor(x.reader.Principal) && identity.EqualSecrets(peer, x.reader.PeerID) && identity.EqualSecrets(self, x.reader.SelfID) && effects.GrantID(grant) == x.grant
 }
 
 // ExtendOutcome is the outcome of a request for more time.

@@ -11,6 +11,8 @@ import (
 // finished with, and leases for which the reader wants more time. Renewals do not know which flow owns a lease: the
 // rank looks up the owner of each named grant in turn.
 type Renewals struct {
+	sender  effects.Principal // of the request
+	refused bool              // the sender lacks the role for renewals
 	request protocol.RenewRequest
 	reply   protocol.RenewResponse
 }
@@ -21,6 +23,7 @@ func (x *Renewals) DecodeRequest(v *env.Env, wire *protocol.Limits, ev *effects.
 	if err := x.request.Decode(ev.Body, wire); err != nil {
 		return false
 	}
+	x.sender, x.refused = ev.Principal, false
 	x.reply = protocol.RenewResponse{
 		Version:  link.VersionMax,
 		Extended: x.reply.Extended[:0], Gone: x.reply.Gone[:0], Done: x.reply.Done[:0],
@@ -28,6 +31,9 @@ func (x *Renewals) DecodeRequest(v *env.Env, wire *protocol.Limits, ev *effects.
 	}
 	return true
 }
+
+// RefuseAll makes the sender of the request the holder of no lease, because it lacks the role for renewals.
+func (x *Renewals) RefuseAll() { x.refused = true }
 
 // FinishedGrants returns the grants that the reader will not read any more.
 func (x *Renewals) FinishedGrants() []uint64 { return x.request.Done }
@@ -37,7 +43,7 @@ func (x *Renewals) WantedGrants() []uint64 { return x.request.Grants }
 
 // IsHolder reports whether the lease under the named grant is in force and is held by the peer that sent the request.
 func (x *Renewals) IsHolder(lease *Owner, grant uint64) bool {
-	return lease.IsInForce() && lease.IsHeldBy(x.request.Incarnation, x.request.To, grant)
+	return !x.refused && lease.IsInForce() && lease.IsHeldBy(x.sender, x.request.Incarnation, x.request.To, grant)
 }
 
 // ConfirmHolder records that the requester holds a lease of this node. The requester has so proven that it knows this

@@ -9,7 +9,7 @@ type Gate uint8
 const (
 	GateShut   Gate = iota // not now
 	GateOpen               // the link to the peer is ready
-	GateUnfit              // never: the configurations of the two ends differ
+	GateUnfit              // never: the configurations of the two ends differ, or one end forbids the other
 	GateAbsent             // no process listens at the peer's address
 	GateSilent             // not soon: the peer does not reply and is in backoff
 )
@@ -21,7 +21,7 @@ func (p *Outbound) Gate() (Gate, effects.Code) {
 		return GateOpen, effects.OK
 	case Backoff:
 		switch {
-		case p.cause == effects.Mismatch || p.cause == effects.Unsupported:
+		case p.cause == effects.Mismatch || p.cause == effects.Unsupported || p.cause == effects.Forbidden:
 			return GateUnfit, p.cause
 		case p.absent:
 			return GateAbsent, p.cause

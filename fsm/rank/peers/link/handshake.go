@@ -59,12 +59,22 @@ func (l *Links) OnUnanswered(v *env.Env, ref kernel.Ref, code effects.Code) {
 }
 
 // OnReplied handles the reply to a request of a handshake.
-func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
+func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, ev *effects.Replied) {
 	c := l.viewOutbound(v, ref.Subject)
 	if c.countsAsStale(ref) {
 		return
 	}
+	body := ev.Body
 	c.p.conn.OnReplied(v.Now)
+	// The transport may have connected again between two requests, and reached another process.
+	if ref.Kind != kindHello && !ev.Principal.MayActFor(c.x.principal) {
+		v.Out.Mark(Marks.OtherServer)
+		c.failPeer(effects.Forbidden, *OtherIdentityReason())
+		return
+	}
+	if ref.Kind == kindHello {
+		c.x.principal = ev.Principal
+	}
 	// The scratch memory is passed beside c, so that the compiler can see that nothing of c escapes.
 	//exhaustive:ignore
 	switch ref.Kind {

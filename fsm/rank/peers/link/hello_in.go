@@ -34,6 +34,11 @@ func (l *Links) HandleInit(v *env.Env, ev *effects.Received, classRows []uint32)
 		return
 	}
 	q, m, wire := initExchange{l.viewInbound(v), ev}, &l.in.messages, &l.cfg.Wire
+	if needed := l.cfg.clientRoles(); ev.LacksRole(needed) {
+		v.Out.Mark(Marks.RoleForbidden)
+		q.refuseStep(effects.FactHelloRefused, effects.Forbidden, *MissingRoleReason(ev, needed))
+		return
+	}
 	tag, err := protocol.PeekTag(ev.Body, wire)
 	if err == nil {
 		// A client sends no other message here. Renewals are sent to senders only.
@@ -111,6 +116,11 @@ func (q *initExchange) handleHello(classRows []uint32) {
 		cfg.fillHello(&m.Ext, effects.Incarnation{})
 		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: init.Ext.Stamps.ClockNS}
 		code, why := cfg.checkPeer(&init.Ext, true)
+		if code == effects.OK && !q.mayAdmit(effects.Incarnation(init.Ext.Incarnation), q.ev.Principal) {
+			// The reply states no name of this node, so the sender can do nothing in the name of the peer (S29).
+			v.Out.Mark(Marks.NameForbidden)
+			code, why = effects.Forbidden, *OtherIdentityReason()
+		}
 		if code == effects.OK {
 			if h := q.admitPeer(effects.Incarnation(init.Ext.Incarnation), classRows); h == 0 {
 				code, why = effects.TooMany, effects.Why{
@@ -120,7 +130,7 @@ func (q *initExchange) handleHello(classRows []uint32) {
 			} else {
 				q.recordHelloConn(h, q.ev.Conn, init.Ext.Stamps.ClockNS)
 				g := q.rows.get(h)
-				g.recordHello(init.LocalID, init.Ext.Caps)
+				g.recordHello(q.ev.Principal, init.LocalID, init.Ext.Caps)
 				g.geometry = append(g.geometry[:0], init.Ext.Geometry...)
 				q.in.messages.planeBlobs = cfg.importData(q.in.messages.planeBlobs, g.peerID, g.selfID)
 				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.selfID), q.in.messages.planeBlobs
@@ -147,6 +157,10 @@ func (q *initExchange) handleHello(classRows []uint32) {
 func (q *initExchange) handleBufferList() {
 	mem, mems := &q.in.messages.buffersRequest, &q.in.messages.buffersReply
 	switch g := q.findByConn(q.ev.Conn); {
+	case g != nil && !q.ev.Principal.MayActFor(g.principal):
+		q.v.Out.Mark(Marks.NameForbidden)
+		q.refuseStep(effects.FactHelloRefused, effects.Forbidden, *OtherIdentityReason())
+		return
 	case g != nil:
 		g.recordBuffers(q.v, q.cfg, mem)
 	case mem.HasExt || !q.cfg.Bearer:

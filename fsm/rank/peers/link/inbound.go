@@ -38,21 +38,37 @@ func (l *Links) viewInbound(v *env.Env) inboundView {
 	return inboundView{v: v, cfg: &l.cfg, rows: &l.rows, in: &l.in}
 }
 
-// InboundClass returns the fairness class of an inbound peer. The peer is identified by both incarnation names: the
-// peer's own name, and the name of this node that was told to this peer only. InboundClass reports false if no peer
-// with these names has completed a hello. InboundClass also marks the peer as seen and as having used the names.
-func (l *Links) InboundClass(v *env.Env, peer, selfID effects.Incarnation) (class int, ok bool) {
+// IdentifyPeer returns the fairness class of the inbound peer that sent a message. The peer is identified by both
+// incarnation names that the message states: the peer's own name, and the name of this node that was told to this peer
+// only. The code is Stale if no peer with these names has completed a hello, and Forbidden if another identity than that
+// of the hello sent the message (S29). If the code is OK, IdentifyPeer marks the peer as seen and as having used the
+// names; otherwise nothing changes.
+func (l *Links) IdentifyPeer(v *env.Env, ev *effects.Received, peer, selfID effects.Incarnation) (class int, code effects.Code) {
 	i := l.viewInbound(v)
 	h := i.findInbound(peer)
 	if h == 0 || !identity.EqualSecrets(l.rows.get(h).selfID, selfID) {
-		return 0, false
+		return 0, effects.Stale
 	}
 	g := l.rows.get(h)
+	if !ev.Principal.MayActFor(g.principal) {
+		v.Out.Mark(Marks.NameForbidden)
+		return 0, effects.Forbidden
+	}
 	g.usedName = true
 	if !g.linkLost {
 		i.markPresent(h)
 	}
-	return classOf(h), true
+	return classOf(h), effects.OK
+}
+
+// StatedClass returns the class of the inbound peer that shook hands under a name, as the sender of a message states
+// it. The class is 0 if there is no such peer, if the peer was evicted, or if the peer proved another identity than the
+// sender of the message. The name alone does not prove that the sender is that peer.
+func (l *Links) StatedClass(ev *effects.Received, peer effects.Incarnation) (class int) {
+	if x := l.IncarnationByClass(l.ClassByID(peer)); x != nil && !ev.Principal.MayActFor(x.principal) {
+		return 0
+	}
+	return l.ClassByID(peer)
 }
 
 // ClassByID returns the class of the inbound peer that shook hands under a name, or 0 if there is none or if the peer
@@ -130,6 +146,13 @@ func (i *inboundView) findInbound(peer effects.Incarnation) table.Handle {
 	return 0
 }
 
+// mayAdmit reports whether a principal may send a hello under a name. The name of a peer that proved an identity belongs
+// to that identity for as long as the row lasts.
+func (i *inboundView) mayAdmit(peer effects.Incarnation, principal effects.Principal) bool {
+	h := i.findInbound(peer)
+	return h == 0 || principal.MayActFor(i.rows.get(h).principal)
+}
+
 // admitPeer returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admitPeer
 // replaces the peer for which replaceTime returns the earliest time. The replaced peer must have no pages here, and
 // nothing may be kept for it, because two inbound peers in the same class would wait for each other. admitPeer returns
@@ -190,9 +213,11 @@ func (l *Links) TakeReplaced() (class int) {
 	return class
 }
 
-// recordHello records the readable name and the capabilities that an inbound peer stated in its hello.
-func (g *Incarnation) recordHello(name []byte, caps uint64) {
-	g.caps = caps
+// recordHello records the identity that an inbound peer proved with its hello, and the readable name and the
+// capabilities that it stated. A peer that had proved no identity is bound to its identity from now on: security was
+// turned on while it ran.
+func (g *Incarnation) recordHello(principal effects.Principal, name []byte, caps uint64) {
+	g.principal, g.caps = principal, caps
 	if g.name != string(name) {
 		g.name = effects.SanitizeText(name)
 	}

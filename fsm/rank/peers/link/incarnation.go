@@ -25,6 +25,9 @@ type Incarnation struct {
 	anchor       anchor              // relation of the two clocks; zero: none is known (M4)
 	buffers      []effects.Buffer    // the buffers that the peer listed
 	link         Link                // the data-plane link to the peer's pages
+	// The identity that the peer proved when the names were exchanged; 0: none. Messages under the names are accepted
+	// only from this identity (S29).
+	principal effects.Principal
 
 	outbound   table.Handle // the Outbound; zero: an inbound peer
 	seenAt     effects.Time `snap:"skip"` // inbound: when the peer was seen last; only matters when the table is full
@@ -45,6 +48,9 @@ func (x *Incarnation) isInbound() bool { return x.outbound == 0 }
 
 // Link returns the link and the peer's incarnation, as a transfer needs them. The link is zero if there is none.
 func (x *Incarnation) Link() (effects.Link, effects.Incarnation) { return x.link.id, x.peerID }
+
+// Principal returns the identity that the peer proved when the names were exchanged, or 0 if it proved none.
+func (x *Incarnation) Principal() effects.Principal { return x.principal }
 
 // SelfID returns the name by which the peer knows this node.
 func (x *Incarnation) SelfID() effects.Incarnation { return x.selfID }

@@ -260,7 +260,7 @@ func TestCompletionsOfFormerAttempts(t *testing.T) {
 	r.completeOpen(effects.OK)
 	answer := r.sends[0]
 	r.runNextTimer()
-	r.runStep(func(v *env.Env) { r.links.OnReplied(v, r.closeCorr(answer.Corr), []byte("late")) })
+	r.runStep(func(v *env.Env) { r.links.OnReplied(v, r.closeCorr(answer.Corr), &effects.Replied{Body: []byte("late")}) })
 	r.wantState(h, Backoff)
 }
 
@@ -326,7 +326,11 @@ func TestInboundPeersAreBounded(t *testing.T) {
 		return ok
 	}
 	meet := func(who effects.Incarnation) (class int, ok bool) {
-		r.runStep(func(v *env.Env) { class, ok = r.links.InboundClass(v, who, r.links.cfg.Key.InboundName(who)) })
+		r.runStep(func(v *env.Env) {
+			var code effects.Code
+			class, code = r.links.IdentifyPeer(v, &effects.Received{}, who, r.links.cfg.Key.InboundName(who))
+			ok = code == effects.OK
+		})
 		return class, ok
 	}
 	one, two, three := effects.Incarnation{0xA}, effects.Incarnation{0xB}, effects.Incarnation{0xC}
@@ -374,7 +378,7 @@ func TestHellosWithoutEndTakeNoGuestsPlace(t *testing.T) {
 	}
 	known := func(who effects.Incarnation) bool { return hasInbound(&r.links, who) }
 	honest := hello(0)
-	r.runStep(func(v *env.Env) { r.links.InboundClass(v, honest, r.links.cfg.Key.InboundName(honest)) })
+	r.runStep(func(v *env.Env) { r.links.IdentifyPeer(v, &effects.Received{}, honest, r.links.cfg.Key.InboundName(honest)) })
 	for i := range 100 {
 		if last := hello(1 + i); !known(last) || !known(honest) {
 			t.Fatalf("after %d hellos the peer that spoke is known: %v; who came last is: %v", i+1, known(honest), known(last))

@@ -20,4 +20,7 @@ var Marks = effects.NewMarks[struct {
 	OtherKind           effects.Mark // another kind of program was recognized
 	HelloOlder          effects.Mark // a hello was handled after a newer hello of the same peer
 	SharesNothing       effects.Mark // a lookup address was requested, but this node shares no chunks
+	RoleForbidden       effects.Mark // a step of a handshake came from an identity without the role for it
+	NameForbidden       effects.Mark // a message in a peer's name came from another identity
+	OtherServer         effects.Mark // another identity answered than the one that answered the hello
 }](0)

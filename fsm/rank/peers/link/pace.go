@@ -34,10 +34,11 @@ func doubleTimes(d effects.Duration, times uint32, limit effects.Duration) effec
 }
 
 // retryDelay returns the delay before a peer that has just failed is tried again. It depends on whether the peer was of
-// another kind, has never answered a hello, or failed otherwise.
+// another kind or forbids this node, has never answered a hello, or failed otherwise. A policy that forbids this node is
+// mended by an operator, so trying often would not help.
 func (p *pace) retryDelay(peer *Outbound) effects.Duration {
 	switch {
-	case peer.otherKind:
+	case peer.otherKind || peer.cause == effects.Forbidden:
 		return p.jitterDelay(p.unfitDelay)
 	case peer.unansweredHellos == 1:
 		return p.jitterDelay(p.delayMax)

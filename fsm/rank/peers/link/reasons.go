@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -241,6 +242,56 @@ func checkIncarnation(ext *protocol.HelloExt) (effects.Code, effects.Why) {
 		return effects.Malformed, effects.Why{Field: "kvf_inc", Ours: "required", Theirs: "missing"}
 	}
 	return effects.OK, effects.Why{}
+}
+
+// clientRoles returns the roles of which a peer that shakes hands needs at least one. Chunks are sent to a node that
+// receives, blocks are registered at their producer, and each end of shared chunks may ask the other.
+func (c *Config) clientRoles() effects.Roles {
+	switch {
+	case len(c.LookupAddr) > 0:
+		return effects.ChannelInit.ClientRoles()
+	case len(c.Geometry) > 0:
+		return effects.RoleDecode
+	}
+	return effects.RolePrefill
+}
+
+// renewerRoles returns the roles of which a peer that renews its leases here needs at least one.
+func (c *Config) renewerRoles() effects.Roles {
+	if len(c.LookupAddr) > 0 {
+		return effects.ChannelInit.ClientRoles()
+	}
+	return effects.RoleDecode
+}
+
+// RenewerRoles returns the roles of which a peer that renews its leases here needs at least one.
+func (l *Links) RenewerRoles() effects.Roles { return l.cfg.renewerRoles() }
+
+// CheckRole returns nil if the sender of a message has a role that the message's channel requires, or if nobody
+// authenticated the sender. Otherwise CheckRole returns the reason for the refusal (S28).
+func CheckRole(v *env.Env, ev *effects.Received) *effects.Why {
+	if needed := ev.Channel.ClientRoles(); ev.LacksRole(needed) {
+		v.Out.Mark(Marks.RoleForbidden)
+		return MissingRoleReason(ev, needed)
+	}
+	return nil
+}
+
+// MissingRoleReason returns the reason that the sender of a message has none of the roles that it needs.
+func MissingRoleReason(ev *effects.Received, needed effects.Roles) *effects.Why {
+	return &effects.Why{
+		Field: "role of the identity", Ours: needed.String() + " needed on channel " + ev.Channel.String(), Theirs: ev.Roles.String(),
+		Remedy: "give the identity that role in security.policy of the end that refuses",
+	}
+}
+
+// OtherIdentityReason returns the reason that the sender of a message has proved another identity than the peer in whose
+// name it sent the message.
+func OtherIdentityReason() *effects.Why {
+	return &effects.Why{
+		Field: "identity", Ours: "that of the peer's first hello", Theirs: "another",
+		Remedy: "restart the process if its identity has changed",
+	}
 }
 
 func layersDifferReason(ours, theirs uint32, remedy string) effects.Why {

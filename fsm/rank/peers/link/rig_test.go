@@ -188,7 +188,7 @@ func (r *rig) answerSend(change func([]byte) []byte) effects.Conn {
 	if change != nil {
 		answer = change(answer)
 	}
-	r.runStep(func(v *env.Env) { r.links.OnReplied(v, r.closeCorr(e.Corr), answer) })
+	r.runStep(func(v *env.Env) { r.links.OnReplied(v, r.closeCorr(e.Corr), &effects.Replied{Body: answer}) })
 	return e.Conn
 }
 

@@ -12,7 +12,7 @@ func (l *Links) Step(v *env.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Opened:
 		l.OnOpened(v, ref, ev)
 	case *effects.Replied:
-		l.OnReplied(v, ref, ev.Body)
+		l.OnReplied(v, ref, ev)
 	case *effects.Unanswered:
 		l.OnUnanswered(v, ref, ev.Code)
 	case *effects.ConnLost:

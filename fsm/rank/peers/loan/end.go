@@ -14,14 +14,15 @@ import (
 // Invariant: the chunks stay pinned and the pages granted until the loan has ended (rules M1 and M4).
 
 // HandleDone handles a peer's message that the peer has stopped reading under a grant. The two incarnation names must
-// identify the lease holder; otherwise the message changes nothing (rule M2).
-func (l *Loans) HandleDone(v *env.Env, s *store.Store, peer, self effects.Incarnation, grant uint64) {
+// identify the lease holder, and the sender must have proved the holder's identity; otherwise the message changes nothing
+// (rule M2).
+func (l *Loans) HandleDone(v *env.Env, s *store.Store, sender effects.Principal, peer, self effects.Incarnation, grant uint64) {
 	ref := v.Pools.OwnerOf(effects.GrantID(grant))
 	if ref.Owner != l.cfg.Owner || ref.Kind != l.cfg.Kind {
 		return
 	}
 	x := l.rows.Get(ref.Subject)
-	if x.lease.IsInForce() && x.lease.IsHeldBy(peer, self, grant) && x.lease.EndByDone(v, l.cfg.Leased) {
+	if x.lease.IsInForce() && x.lease.IsHeldBy(sender, peer, self, grant) && x.lease.EndByDone(v, l.cfg.Leased) {
 		v.Out.Mark(Marks.ByDone)
 		l.removeLoan(v, s, ref.Subject)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -96,6 +97,12 @@ type Request struct {
 	KeysHash  uint64 // hash of the list of requested keys (HashKeys)
 	// Row of the transfer of this node for which the pages are kept; zero: the pages are leased.
 	Row table.Handle
+}
+
+// ReaderOf returns the peer as the holder of a lease.
+func ReaderOf(peer *link.Incarnation) lease.Reader {
+	_, id := peer.Link()
+	return lease.Reader{Principal: peer.Principal(), PeerID: id, SelfID: peer.SelfID(), KeepsLeases: peer.KeepsLeases()}
 }
 
 // Pages returns the pages of the loan in the order of their keys.

@@ -163,7 +163,7 @@ func (d *modelRig) endLoan(at int) {
 // sendDone takes the word of a peer about somebody's grant.
 func (d *modelRig) sendDone(peer, at int) {
 	grant := d.all[at].grant
-	d.loans.HandleDone(&d.v, &d.store, peerID(peer), selfID, grant)
+	d.loans.HandleDone(&d.v, &d.store, 0, peerID(peer), selfID, grant)
 	if d.all[at].peer == peer && !d.all[at].revoking {
 		d.endLoan(at)
 	}
