@@ -4,7 +4,10 @@ package runtime_test
 
 import (
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"strings"
+	"time"
 
 	zmq4 "github.com/pebbe/zmq4"
 
@@ -15,6 +18,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/secure"
+	"github.com/kvferry/kvferry/runtime/secure/authority"
 )
 
 // peerSituations are what two ends say of each other.
@@ -54,6 +59,15 @@ var peerSituations = []situation{
 	{"a put to a receiver with another chunk_size", effects.Mismatch, func(x *transcript) {
 		r := x.openNode("receiver", receiverConfig(x, "shm", nil))
 		x.putChunk(x.openNode("sender", x.senderWith("chunk_size: 16", "chunk_size: 32")), peerOf(r), limit)
+	}},
+	{"a put of an identity without the role", effects.Forbidden, func(x *transcript) {
+		fleet, err := authority.New(time.Hour, time.Now)
+		if err != nil {
+			x.Fatal(err)
+		}
+		r := x.openNode("receiver", receiverConfig(x, "shm", nil), x.provesIdentity(fleet, "spiffe://fleet/decode/1"))
+		s := x.openNode("sender", senderConfig(x, "shm", effects.Addr{}), x.provesIdentity(fleet, "spiffe://fleet/decode/2"))
+		x.putChunk(s, peerOf(r), limit)
 	}},
 	{"a put to a receiver with another plane", effects.Unreachable, func(x *transcript) {
 		r := x.openNode("receiver", receiverConfig(x, "tcp", nil))
@@ -235,4 +249,21 @@ func (x *transcript) putToVanilla(cfg *config.Config) {
 	}()
 	r.welcomes(true)
 	<-done
+}
+
+// provesIdentity returns the option with which the control connections of a node prove an identity of a fleet.
+func (x *transcript) provesIdentity(fleet *authority.Authority, identity string) runtime.Option {
+	x.Helper()
+	dir := x.TempDir()
+	if err := fleet.WriteFolder(dir, identity, authority.FleetPolicy("fleet")); err != nil {
+		x.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	guard, err := secure.Open(secure.Config{Mode: secure.Strict, Cert: in(authority.CertFile), Key: in(authority.KeyFile),
+		CA: in(authority.CAFile), Policy: in(authority.PolicyFile), Recheck: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		x.Fatal(err)
+	}
+	x.Cleanup(guard.Close)
+	return runtime.WithControl(zmq.Config{Guard: guard}.Opener())
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/sim/condense"
+	"github.com/kvferry/kvferry/sim/expand"
 )
 
 // MixedProfile is the profile of campaigns that use all further profiles. Each seed of a mixed campaign is a seed of
@@ -20,13 +21,17 @@ const tinyPerFour = 2
 //kvferry:table
 var expensiveProfiles = []string{"directory", "replicas", "sought"}
 
+// trustEvery is the number of seeds of which one uses the profile in which processes prove identities. That profile has
+// seeds of its own, so that the other seeds use the profiles that they used before it existed.
+const trustEvery = 16
+
 // mixedProfiles returns the remaining profiles, in the order of the seeds that use them: each expensive profile once,
 // and each other profile as often as there are expensive ones. The profile of the smallest worlds is left out because
 // [ProfileOfSeed] uses that profile directly. The profile fleet is left out because a seed of fleet takes as long as
 // hundreds of ordinary seeds.
 func mixedProfiles() (order []string) {
 	cheap := slices.DeleteFunc(Profiles(), func(name string) bool {
-		return name == condense.Profile || name == "fleet" || slices.Contains(expensiveProfiles, name)
+		return name == condense.Profile || name == "fleet" || name == expand.TrustProfile || slices.Contains(expensiveProfiles, name)
 	})
 	for _, expensive := range expensiveProfiles {
 		order = append(append(order, cheap...), expensive)
@@ -43,6 +48,9 @@ func ProfileOfSeed(seed uint64, profile string) string {
 	round, at := seed/4, seed%4
 	if at < tinyPerFour {
 		return condense.Profile
+	}
+	if seed%trustEvery == trustEvery-1 {
+		return expand.TrustProfile
 	}
 	profiles := mixedProfiles()
 	return profiles[round%uint64(len(profiles))]

@@ -136,8 +136,8 @@ func (w *trial) BootNode(n *world.Node) (world.Pools, error) {
 		return world.Pools{}, err
 	}
 	n.Machine, n.Listens, n.ChangesHost = m, customOf(n).Channels, customOf(n).Moves
-	if n.Proves = (world.Identity{}); customOf(n).Proves != nil {
-		n.Proves.Principal, n.Proves.Roles = customOf(n).Proves(b)
+	if n.Proof = (world.Proof{}); customOf(n).Proves != nil {
+		n.Proof.Principal, n.Proof.Roles = customOf(n).Proves(b)
 	}
 	return world.Pools{}, nil
 }

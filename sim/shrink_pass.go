@@ -101,6 +101,11 @@ func useDefaults(s *shrinkState) {
 		return wasSet
 	})
 	s.tryChange(func(p *plan.Plan) bool {
+		wasSet := len(p.Topology.Identities) > 0
+		p.Topology.Identities, p.Topology.Strict = nil, false
+		return wasSet
+	})
+	s.tryChange(func(p *plan.Plan) bool {
 		wasSet := len(p.Topology.Moves) > 0
 		p.Topology.Moves = nil
 		return wasSet

@@ -78,10 +78,10 @@ type Rank struct {
 	links       link.Links
 	breakers    link.Breakers
 	commands    engine.Engine
-	flows       registry `snap:"share"`
-	flowSet              // the flows (flows.go)
-	renewals    lease.Renewals
-	sharedRooms flow.Rooms // the rooms that all targets share; every rank has them
+	flows       registry       `snap:"share"`
+	flowSet                    // the flows (flows.go)
+	renewals    lease.Renewals `snap:"scratch"`
+	sharedRooms flow.Rooms     // the rooms that all targets share; every rank has them
 	registrar   registrar.Registrar
 
 	env              flow.Env `snap:"scratch"` // the environment of the current step

@@ -18,6 +18,9 @@ func (r *Rank) OffersOfPeer(peer effects.Incarnation) (ofPeer, all OfferCounts) 
 	return ofPeer, OfferCounts{m.Deferred.Len(), m.Store.CountLocations()}
 }
 
+// KnowsPeer reports whether an inbound peer shook hands under a name and has a row since. It is for inspection only.
+func (r *Rank) KnowsPeer(peer effects.Incarnation) bool { return r.links.ClassByID(peer) != 0 }
+
 // RecountShares counts again, from the rows, what each fairness class has of every table that the classes share. Tests
 // and oracles compare this with the running counts. Beyond the first difference, further reports may be wrong as well.
 func (r *Rank) RecountShares(c *table.Recount) {

@@ -41,6 +41,10 @@ var promises = map[string]string{
 	"C8":  "without proof no epoch follows, and the channel is not closed",
 	"S26": "a message means the same in each form that msgpack allows, and a message that repeats a field is refused",
 	"S27": "each of two pools has the configured pages, and a reference names the pool of its page",
+	"S28": "a message of an identity without the role for it changes nothing and is refused, and no identity is refused " +
+		"what its role permits",
+	"S29": "a name belongs to the identity that first introduced itself under it, and a message in that name by another " +
+		"identity changes nothing and is refused",
 	"S30": "a worker's name at directories stays with the identity that proved it",
 	"L1":  "each command has exactly one outcome by its deadline plus a grace; held memory is returned",
 	"L2":  "pinned pages are returned within the lease and the bound of the revocation",

@@ -111,6 +111,12 @@ func (p *Plan) checkTopology(c *checker) {
 		}
 		return w.CheckTopology(p), true
 	})
+	if len(t.Identities) > 0 && len(t.Identities) != p.NodeCount() || slices.Contains(t.Identities, 0) {
+		c.addError("topology.identities has %v: leave it out, or give a number above 0 for each of %d nodes", t.Identities, p.NodeCount())
+	}
+	if t.Strict && len(t.Identities) == 0 {
+		c.addError("topology.strict is true, and topology.identities is empty: give both, or neither")
+	}
 	if len(t.Windows) > p.NodeCount() {
 		c.addError("topology.windows has %d: give at most one for each node", len(t.Windows))
 	}

@@ -43,6 +43,7 @@ func (p *Plan) Clone() Plan {
 	c.Topology.Moves, c.Topology.Unrenewed = slices.Clone(p.Topology.Moves), slices.Clone(p.Topology.Unrenewed)
 	c.Topology.DriftPPM = slices.Clone(p.Topology.DriftPPM)
 	c.Topology.Windows = slices.Clone(p.Topology.Windows)
+	c.Topology.Identities = slices.Clone(p.Topology.Identities)
 	for i := range c.Jobs {
 		c.Jobs[i].Keys = slices.Clone(c.Jobs[i].Keys)
 	}
@@ -104,6 +105,9 @@ func (p *Plan) RemoveNode(node int32) bool {
 	}
 	if int(node) < len(p.Topology.DriftPPM) {
 		p.Topology.DriftPPM = slices.Delete(p.Topology.DriftPPM, int(node), int(node)+1)
+	}
+	if int(node) < len(p.Topology.Identities) {
+		p.Topology.Identities = slices.Delete(p.Topology.Identities, int(node), int(node)+1)
 	}
 	if int(node) < len(p.Topology.Windows) {
 		p.Topology.Windows = slices.Delete(p.Topology.Windows, int(node), int(node)+1)

@@ -133,6 +133,11 @@ type Topology struct {
 	// DriftPPM is the rate by which each node's clock runs fast, or slow if negative, in parts per million. The ranks are
 	// configured for the largest difference between two of them.
 	DriftPPM []int `yaml:"drift_ppm,omitempty,flow"`
+	// Identities lists the number of the identity that each node proves on its connections. Equal numbers denote the same
+	// identity. If the list is empty, security is off: nobody proves anything. Strict means that strangers without an
+	// identity reach no node; otherwise they do (mode permissive).
+	Identities []uint32 `yaml:"identities,omitempty,flow"`
+	Strict     bool     `yaml:"strict,omitempty"`
 	// Windows overrides bounds.window for individual nodes.
 	Windows []uint32 `yaml:"windows,omitempty,flow"`
 	// Flags names the flows in use, such as recall, with which senders may read back the chunks of receivers.

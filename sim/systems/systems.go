@@ -31,7 +31,7 @@ func Profiles() []string {
 			all = append(all, f.Profiles[i].Name)
 		}
 	}
-	return append(all, condense.Profile)
+	return append(all, condense.Profile, expand.TrustProfile)
 }
 
 // CheckProfile returns an error if the name is not in [Profiles]. The empty name stands for the default profile.
@@ -58,6 +58,12 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 			f.AfterCondense(&p)
 		}
 		return p, err
+	}
+	if profile == expand.TrustProfile {
+		base := expand.TrustBase(seed)
+		p := expand.Plan(seed, base, profileOfFlow(base))
+		expand.AddTrust(&p)
+		return p, nil
 	}
 	return expand.Plan(seed, profile, profileOfFlow(profile)), nil
 }

@@ -14,7 +14,7 @@ import (
 // finds a restarted peer by itself. Window limits the number of requests in flight. If a request or a reply is lost,
 // the connection stays silent until its owner closes it.
 type Conn struct {
-	Proves            Identity     `snap:"skip"` // by the client, when it connected
+	Proves            Proof        `snap:"skip"` // by the client, when it connected, if its machine is a user's
 	ID                uint64       `snap:"skip"`
 	Name              plan.Subject // in draws
 	Client            int32
@@ -102,6 +102,7 @@ type Request struct {
 	Replied      bool
 	NeedsNoReply bool            // the server knows that the client is gone, or the client has repeated the request
 	IsNoise      bool            // sent by a stranger
+	isForbidden  bool            // it must change nothing, and oracles are not told of it
 	repeatsField bool            // it gives a field twice
 	VanillaJob   int             // the job of the plain sender that sent it, from 1
 	Grant        effects.GrantID // the grant that was made for it
@@ -127,25 +128,6 @@ func IsNoiseConn(id uint64) bool { return id>>50 != 0 }
 
 // serverConnID returns the id by which the server knows c. The id differs in each of the server's incarnations.
 func (c *Conn) serverConnID() uint64 { return 1<<40 | uint64(c.serverIncarnation)<<32 | c.ID }
-
-// An Identity is what a process proves to servers: the principal, and the roles that the policy of all servers gives to it.
-// The zero Identity is that of a process that proves nothing.
-type Identity struct {
-	Principal effects.Principal
-	Roles     effects.Roles
-}
-
-// identityOf returns what the client of a connection has proved, given the id by which its server knows the connection.
-// The clients of messages that do not arrive on a connection of the world have proved nothing.
-func (w *World) identityOf(serverConn uint64) Identity {
-	if kind := serverConn >> 40; kind != 1 && kind != 2 {
-		return Identity{}
-	}
-	if c := w.ConnOf(ClientConnID(serverConn)); c != nil {
-		return c.Proves
-	}
-	return Identity{}
-}
 
 // MovedOrigin is added to the origin of a node that runs on its other host.
 const MovedOrigin = 1 << 16
@@ -199,7 +181,7 @@ func (n *Node) openConn(w *World, e *effects.Open) {
 	}
 	c := w.Arenas.conns.AllocCopy(Conn{ID: uint64(len(w.Conns) + 1), Client: n.ID, Incarnation: n.Incarnation, Channel: e.Channel,
 		Window: max(e.Window, 1), Server: w.findServer(e.Addr, e.Channel), Opened: w.ReadClock(n), Host: e.Addr.Host,
-		Proves: n.Proves})
+		Proves: n.Proof})
 	c.Name = plan.AboutConn(n.ID, n.Incarnation, c.Server, e.Channel, 0)
 	n.connCounts[c.Name]++
 	c.Name = plan.AboutConn(n.ID, n.Incarnation, c.Server, e.Channel, n.connCounts[c.Name])
@@ -378,7 +360,9 @@ func (n *Node) sendReply(w *World, e *effects.Reply) {
 		return
 	}
 	r.Replied = true
-	OnSendingReply.Report(&w.Panel, n.ID, SendingReply{n, uint64(e.Request), e.Body})
+	if !r.isForbidden {
+		OnSendingReply.Report(&w.Panel, n.ID, SendingReply{n, uint64(e.Request), e.Body})
+	}
 	if r.VanillaJob != 0 {
 		w.System.HandleOutsiderReply(r, e.Body)
 		return

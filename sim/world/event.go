@@ -23,13 +23,19 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 		s.command = effects.Command{Ticket: t, Body: w.System.CommandBody(n, t)}
 		ev = &s.command
 	case KindReceived:
-		OnMessageReceived.Report(&w.Panel, n.ID, MessageReceived{n, d})
+		proof := w.proofOf(d.A)
 		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.originOf(d.A),
+			Principal: proof.Principal, Roles: proof.Roles,
 			Channel: effects.Channel(d.B), Request: effects.Request(d.C),
 			Body: d.Body}
-		by := w.identityOf(d.A)
-		s.received.Principal, s.received.Roles = by.Principal, by.Roles
-		ev = &s.received
+		if ev = &s.received; len(w.SourcePlan.Topology.Identities) > 0 && !n.Custom {
+			w.forbidden = w.System.ForbidMessage(n, &s.received)
+		}
+		if !w.forbidden.Is {
+			OnMessageReceived.Report(&w.Panel, n.ID, MessageReceived{n, d})
+		} else if d.C > 0 {
+			w.Requests[d.C-1].isForbidden = true
+		}
 	case KindOpened:
 		s.opened = effects.Opened{Corr: effects.Corr(d.A), Conn: effects.Conn(d.B), Code: effects.Code(d.C)}
 		w.ConnOf(d.B).OpenReportedAt = w.Now
@@ -54,7 +60,7 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 			OnReplyAfterClose.Report(&w.Panel, oracle.NoNode, ReplyAfterClose{})
 		}
 		w.Conns[d.B-1].handleReply(w, n, effects.Corr(d.A), d.Body)
-		s.replied = effects.Replied{Corr: effects.Corr(d.A), Body: d.Body}
+		s.replied = effects.Replied{Corr: effects.Corr(d.A), Principal: w.serverPrincipal(w.Conns[d.B-1]), Body: d.Body}
 		ev = &s.replied
 	case KindUnanswered:
 		s.unanswered = effects.Unanswered{Corr: effects.Corr(d.A), Code: effects.Code(d.B)}

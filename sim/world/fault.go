@@ -281,5 +281,5 @@ func (n *Node) receiveNoise(w *World, x Delivery) {
 	}
 	channel := w.PickChannel(n, d.Rehash().Rehash())
 	w.Journal.AddLine(w.Now, KindNoise, n.ID, uint64(channel), uint64(len(b)), 0)
-	w.SendFromStranger(n, channel, b)
+	w.SendFromStranger(n, w.DrawStrangerProof(d.Rehash().Rehash().Rehash()), channel, b)
 }

@@ -152,15 +152,16 @@ func (w *World) PickChannel(n *Node, d draw.Value) effects.Channel {
 	return channels[d.Below(uint64(len(channels)))]
 }
 
-// SendFromStranger sends bytes to a node on a connection that belongs to no node.
-func (w *World) SendFromStranger(n *Node, channel effects.Channel, b []byte) {
+// SendFromStranger sends bytes to a node on a connection that belongs to no node. The stranger proves what the number
+// names.
+func (w *World) SendFromStranger(n *Node, proof StrangerProof, channel effects.Channel, b []byte) {
 	if channel.Order() == effects.OneWay {
-		w.QueueForNode(n, 0, Delivery{Kind: KindReceived, A: 1 << 50, B: uint64(channel), Body: w.CopyBody(b)})
+		w.QueueForNode(n, 0, Delivery{Kind: KindReceived, A: StrangerConn(proof, 0), B: uint64(channel), Body: w.CopyBody(b)})
 		return
 	}
 	w.Requests = append(w.Requests, Request{Node: n.ID, Incarnation: n.Incarnation, Channel: channel, IsNoise: true, At: w.Now})
 	id := uint64(len(w.Requests))
-	w.QueueForNode(n, 0, Delivery{Kind: KindReceived, A: 1<<50 | id, B: uint64(channel), C: id, Body: w.CopyBody(b)})
+	w.QueueForNode(n, 0, Delivery{Kind: KindReceived, A: StrangerConn(proof, id), B: uint64(channel), C: id, Body: w.CopyBody(b)})
 }
 
 // DamageMessage damages a message in a random way: flipped bits, a changed byte, truncation, a repeated part, or

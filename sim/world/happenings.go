@@ -22,6 +22,19 @@ type (
 		Kind  Kind
 		Event effects.Event
 	}
+	// ForbiddenMessage: Node's machine is about to receive a message that must change nothing.
+	ForbiddenMessage struct {
+		Node  *Node
+		Event *effects.Received
+		Forbidden
+	}
+	// ForbiddenEnded: Node's machine has received that message.
+	ForbiddenEnded struct {
+		Node    *Node
+		Event   *effects.Received
+		Effects *effects.Effects
+		Forbidden
+	}
 	// EffectEmitted: Node's machine has emitted an effect, which is not carried out yet.
 	EffectEmitted struct {
 		Node   *Node
@@ -285,6 +298,8 @@ type (
 var (
 	OnNodeStarted          = oracle.NewHappening[NodeStarted]()
 	OnSteppingMachine      = oracle.NewHappening[SteppingMachine]()
+	OnForbiddenMessage     = oracle.NewHappening[ForbiddenMessage]()
+	OnForbiddenEnded       = oracle.NewHappening[ForbiddenEnded]()
 	OnEffectEmitted        = oracle.NewHappening[EffectEmitted]()
 	OnNodeRestarted        = oracle.NewHappening[NodeRestarted]()
 	OnNodeAtRest           = oracle.NewHappening[NodeAtRest]()

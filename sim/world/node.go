@@ -32,11 +32,10 @@ type Node struct {
 	Listens []effects.Channel `snap:"share"` // the channels on which the node listens
 	State   any               `snap:"share"` // the system's own state of this node
 	Custom  bool              // the machine is a user's and not a rank
+	Proof   Proof             // what the node proves on its connections
 	// ChangesHost says that every second incarnation of a user's node runs on another host.
 	ChangesHost bool
-	// Proves is what this incarnation proves to the servers to which it connects.
-	Proves Identity
-	Out    effects.Effects `snap:"scratch"`
+	Out         effects.Effects `snap:"scratch"`
 	Memory
 	Grants        map[effects.GrantID]*Grant `snap:"bag"`
 	Links         []*Link                    `snap:"skip"` // imported by this incarnation, in order

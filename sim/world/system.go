@@ -25,6 +25,9 @@ type System interface {
 	IsIncarnation(n *Node, name effects.Incarnation) bool
 	// IsInvited reports whether n gave the token to the peer, which knows n as us.
 	IsInvited(n *Node, peer, us effects.Incarnation, token []byte) bool
+	// ForbidMessage reports whether a message that n is about to receive must change nothing. It is called where
+	// processes prove identities.
+	ForbidMessage(n *Node, e *effects.Received) Forbidden
 	// StartFault makes a scheduled fault of the system strike, and counts the fault if there was something to strike.
 	StartFault(n *Node, f *plan.ScheduledFault)
 	// FirstMarkPoint returns the coverage point of the first mark of the system's machines.

@@ -55,10 +55,11 @@ type World struct {
 	rulings          map[plan.Strike]*strikeRuling `snap:"share"` // the strikes that the plan decides
 	RecordsStrikes   bool                          `snap:"share"`
 	partitions       []partition
-	hasHostile       bool     `snap:"share"`   // the plan has hostile strangers, which send changed messages
-	repeatUnreported bool     `snap:"scratch"` // the step's message gives a field twice, not yet reported
-	Overheard        [][]byte // messages that a stranger may change and send again
-	overheardCount   int      // number of messages overheard so far
+	hasHostile       bool      `snap:"share"`   // the plan has hostile strangers, which send changed messages
+	forbidden        Forbidden `snap:"scratch"` // of the message that is being handled
+	repeatUnreported bool      `snap:"scratch"` // the step's message gives a field twice, not yet reported
+	Overheard        [][]byte  // messages that a stranger may change and send again
+	overheardCount   int       // number of messages overheard so far
 	Healed           bool
 	DriverMistake    DriverMistake
 	failedPools      []*Pool // pools of the ranks that have failed alone, in order
@@ -309,8 +310,14 @@ func (n *Node) stepMachine(w *World, k Kind, ev effects.Event) {
 		return
 	}
 	out := &n.Out
-	OnSteppingMachine.Report(&w.Panel, n.ID, SteppingMachine{n, k, ev})
-	w.Panel.ReportEvent(n.ID, ev)
+	told, forbidden := ev, w.forbidden
+	w.forbidden = Forbidden{}
+	if forbidden.Is {
+		OnForbiddenMessage.Report(&w.Panel, n.ID, ForbiddenMessage{n, &n.events.received, forbidden})
+		k, told = KindTick, &n.events.tick
+	}
+	OnSteppingMachine.Report(&w.Panel, n.ID, SteppingMachine{n, k, told})
+	w.Panel.ReportEvent(n.ID, told)
 	n.Machine.Step(w.ReadClock(n), ev, out)
 	n.StepCount++
 	w.Result.Steps++
@@ -322,8 +329,10 @@ func (n *Node) stepMachine(w *World, k Kind, ev effects.Event) {
 	}
 	for i := range out.Len() {
 		e := out.At(i)
-		OnEffectEmitted.Report(&w.Panel, n.ID, EffectEmitted{n, e})
-		w.Panel.ReportEffect(n.ID, e)
+		if reply, is := e.(*effects.Reply); !is || !forbidden.Is || reply.Request != n.events.received.Request {
+			OnEffectEmitted.Report(&w.Panel, n.ID, EffectEmitted{n, e})
+			w.Panel.ReportEffect(n.ID, e)
+		}
 		if n.Trap.IsSet && n.Trap.matchEffect(e) {
 			if !n.Trap.After {
 				n.springTrap(w)
@@ -341,7 +350,10 @@ func (n *Node) stepMachine(w *World, k Kind, ev effects.Event) {
 	}
 	if n.Up && n.Incarnation == life {
 		n.checkBusy(w)
-		oracle.OnStepEnded.Report(&w.Panel, n.ID, oracle.StepEnded{Event: ev, Effects: out})
+		if forbidden.Is {
+			OnForbiddenEnded.Report(&w.Panel, n.ID, ForbiddenEnded{n, &n.events.received, out, forbidden})
+		}
+		oracle.OnStepEnded.Report(&w.Panel, n.ID, oracle.StepEnded{Event: told, Effects: out})
 	}
 	out.Scribble()
 	out.Reset()

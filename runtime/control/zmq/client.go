@@ -86,7 +86,7 @@ func (c *client) sendRequest(corr effects.Corr, body []byte) effects.Code {
 func (c *client) sentRequests() []inFlightSend { return c.inFlight[:len(c.inFlight)-len(c.pending)] }
 
 // readReplies reads replies until the connection ends, or until the peer sends a message that ends the connection.
-func (c *client) readReplies(l *wireConn) error {
+func (c *client) readReplies(l *wireConn, principal effects.Principal) error {
 	limits := zmtp.Limits{Frames: c.MaxReplyFrames(), Bytes: c.config.MaxMessage}
 	r := l.newReader(limits, c.replyBudget, netip.PrefixFrom(c.at.Addr(), c.at.Addr().BitLen()))
 	defer r.Release()
@@ -98,7 +98,7 @@ func (c *client) readReplies(l *wireConn) error {
 		}
 		if err == nil {
 			c.stepper.Hold()
-			err = c.takeReply(m)
+			err = c.takeReply(m, principal)
 			c.stepper.Step()
 		}
 		if err != nil {
@@ -110,8 +110,8 @@ func (c *client) readReplies(l *wireConn) error {
 // errMalformed is wrapped by the errors of replies that cannot be used.
 var errMalformed = errors.New("the reply is malformed")
 
-// takeReply finds the request of a reply and completes the request.
-func (c *client) takeReply(m zmtp.Message) error {
+// takeReply finds the request of a reply and completes the request. The principal is the server's.
+func (c *client) takeReply(m zmtp.Message, principal effects.Principal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -139,7 +139,7 @@ func (c *client) takeReply(m zmtp.Message) error {
 	}
 	corr := sent[i].corr
 	c.inFlight = slices.Delete(c.inFlight, i, i+1)
-	c.sink.Post(&effects.Replied{Corr: corr, Body: body})
+	c.sink.Post(&effects.Replied{Corr: corr, Principal: principal, Body: body})
 	return nil
 }
 

@@ -58,7 +58,7 @@ func (c *client) submitMessage(corr effects.Corr, body []byte) effects.Code {
 	}
 	if !c.keeperRunning {
 		c.keeperRunning = true
-		c.keepers.Go(func() { c.runKeeper(nil) })
+		c.keepers.Go(func() { c.runKeeper(nil, 0) })
 	}
 	return effects.OK
 }

@@ -73,6 +73,10 @@ func TestMessagesNameTheirSender(t *testing.T) {
 		seen[name] = got
 		server.SendReply(got.Request, "yes")
 		client.WantReply(corr, "yes")
+		proved := controltest.Count(client.Recorder, func(e *effects.Replied) bool { return e.Principal != 0 })
+		if want := min(1, len(name)-len("plain")); proved != max(want, 0) {
+			t.Errorf("%s got %d replies of a server with an identity", name, proved)
+		}
 	}
 	if seen["plain"].Principal != 0 {
 		t.Errorf("a plain client is %x", seen["plain"].Principal)

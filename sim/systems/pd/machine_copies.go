@@ -31,3 +31,36 @@ func (s *MachineCopies) EqualsAfterTick(n *world.Node, before *rank.Rank, now ef
 	s.out.Reset()
 	return explore.SameMachine(s.machines, before, rankOf(n), now)
 }
+
+// TickCopy ticks a copy, and returns the kinds of the effects of that tick, except refusals that it reports. isBusy
+// reports that the copy has more work at the same time.
+func (s *MachineCopies) TickCopy(copied *rank.Rank, now effects.Time) (kinds []effects.Kind, isBusy bool) {
+	copied.Step(now, &effects.Tick{}, &s.out)
+	kinds = KindsOf(&s.out, 0)
+	s.out.Reset()
+	at, ok := copied.Deadline()
+	return kinds, ok && at <= now
+}
+
+// Equals reports whether n's machine equals a copy at the time now.
+func (s *MachineCopies) Equals(n *world.Node, copied *rank.Rank, now effects.Time) bool {
+	return explore.SameMachine(s.machines, copied, rankOf(n), now)
+}
+
+// KindsOf returns the kinds of effects, without replies to a request and without refusals that are reported.
+func KindsOf(out *effects.Effects, request effects.Request) (kinds []effects.Kind) {
+	for i := range out.Len() {
+		switch e := out.At(i).(type) {
+		case *effects.Reply:
+			if e.Request == request {
+				continue
+			}
+		case *effects.Observe:
+			if e.Code != effects.OK {
+				continue
+			}
+		}
+		kinds = append(kinds, effects.KindOf(out.At(i)))
+	}
+	return kinds
+}

@@ -25,6 +25,9 @@ type RankInfo struct {
 	// first use
 	calleeNames []effects.Incarnation
 
+	// provenNames are the names under which peers shook hands with this incarnation, where peers prove identities
+	provenNames []provenName
+
 	// callerNames maps the name of each caller to the name that this incarnation uses towards that caller, computed on
 	// first use.
 	callerNames map[effects.Incarnation]effects.Incarnation
@@ -69,6 +72,7 @@ func (w *Cluster) SetRole(n *world.Node) {
 	n.OffersChunks = slices.Contains(p.Topology.Pull, plan.Node(n.ID))
 	n.KeepsOffers = slices.Contains(p.Topology.Delay, plan.Node(n.ID))
 	n.IsCache = slices.Contains(p.Topology.Cache, plan.Node(n.ID))
+	n.Proof = w.proofOfNode(n)
 	for _, f := range w.Flows {
 		if f.SetRole != nil {
 			f.SetRole(p, n)

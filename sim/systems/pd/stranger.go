@@ -16,6 +16,9 @@ type stranger struct {
 	w *Cluster
 	n *world.Node // the node that receives the messages
 	d draw.Value
+	// What the stranger proves. A stranger that proves an identity may know secret names: they were overheard before
+	// security was turned on.
+	proof world.StrangerProof
 }
 
 // sendChangedCopy sends a changed copy of a real message to a node, on any of the node's channels. If the copy can
@@ -33,6 +36,9 @@ func (s stranger) sendChangedCopy() {
 		return
 	}
 	nameDraw := d.Rehash().Rehash().Rehash()
+	if len(w.SourcePlan.Topology.Identities) > 0 && nameDraw.Rehash().Rehash().Rehash().ChancePermille(200) && s.forgeHello() {
+		return
+	}
 	b := append([]byte(nil), w.Overheard[d.Below(uint64(len(w.Overheard)))]...)
 	port := w.PickChannel(n, d.Rehash().Rehash())
 	message, kind, name, sent := s.disguiseMessage(b, nameDraw)
@@ -48,7 +54,8 @@ func (s stranger) sendChangedCopy() {
 		port = effects.ChannelRegister // no rank listens on the allocation channel in such a world
 	}
 	w.Result.CountFault(plan.FaultHostileMessage)
-	w.SendFromStranger(n, port, message)
+	s.n = n
+	s.send(port, message)
 }
 
 // harmChannel returns the channel on which a false message of this kind would do harm to the node.
@@ -102,6 +109,10 @@ func (s stranger) disguiseMessage(b []byte, d draw.Value) (_ []byte, kind *Sende
 // incarnation. The result is false if the message still has both secret names, so that a stranger could not send the
 // message.
 func (s stranger) disguiseNames(from, to *protocol.UUID, d draw.Value) bool {
+	if s.actsForOther(effects.Incarnation(*from), effects.Incarnation(*to)) &&
+		d.Rehash().Rehash().Rehash().Rehash().Rehash().ChancePermille(500) {
+		return true // Both names are right, and the identity is not (S29).
+	}
 	choice := d.Below(3)
 	original := [2]protocol.UUID{*from, *to}
 	if choice != 1 {
@@ -141,7 +152,7 @@ func (s stranger) forgeCommit() bool {
 		return false
 	}
 	w.Result.CountFault(plan.FaultHostileMessage)
-	w.SendFromStranger(n, effects.ChannelAlloc, m.Append(nil))
+	s.send(effects.ChannelAlloc, m.Append(nil))
 	return true
 }
 
@@ -169,11 +180,11 @@ func (s stranger) forgeEndOfRequest() bool {
 		m.To = protocol.UUID(InfoOf(n).Incarnation)
 	case 1:
 		name := s.drawName()
-		s.deliverMessage(1<<52|uint64(len(w.Requests)), effects.ChannelInit, helloMessage(n, name, nil))
+		s.deliverMessage(s.conn(0), effects.ChannelInit, helloMessage(n, name, nil))
 		m.Incarnation, m.To = protocol.UUID(name), protocol.UUID(nameForCaller(n, name))
 	}
 	w.Result.CountFault(plan.FaultHostileMessage)
-	w.SendFromStranger(n, effects.ChannelAlloc, m.Append(nil))
+	s.send(effects.ChannelAlloc, m.Append(nil))
 	return true
 }
 
@@ -207,5 +218,5 @@ func (s stranger) forgeDone() {
 	case 3:
 		m.Ext.Grant++
 	}
-	w.SendFromStranger(n, effects.ChannelDone, m.Append(nil))
+	s.send(effects.ChannelDone, m.Append(nil))
 }

@@ -3,7 +3,6 @@ package pd
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/coverage"
-	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -116,7 +115,7 @@ func (w *Cluster) HandleEngineDelivery(d world.Delivery) {
 
 // StartFault performs a scheduled fault that an engine or a stranger causes.
 func (w *Cluster) StartFault(n *world.Node, f *plan.ScheduledFault) {
-	switch s := (stranger{w, n, draw.Value(f.Pick)}); f.Fault {
+	switch s := newStranger(w, n, f); f.Fault {
 	case plan.FaultDrain:
 		w.StartDrain(n, effects.Duration(f.For), f.Pick < plan.PickDrainTwice && f.Pick%3 == 0)
 		if f.Pick >= plan.PickDrainTwice {

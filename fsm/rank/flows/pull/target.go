@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel/replies"
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/fsm/rank/peers/notice"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 

@@ -362,7 +362,9 @@ func (p *Producer) finishRegistration(e *flow.Env, h table.Handle, code effects.
 
 // admitSender returns the class of the consumer that sent a withdrawal or an errand message. It reports false if the
 // message was refused, because its sender lacks a role or is not the consumer in whose name it was sent.
-func (p *Producer) admitSender(e *flow.Env, ev *effects.Received, peerID, selfID effects.Incarnation, operation uint64) (class int, ok bool) {
+func (p *Producer) admitSender(
+	e *flow.Env, ev *effects.Received, peerID, selfID effects.Incarnation, operation uint64,
+) (class int, ok bool) {
 	if why := link.CheckRole(&e.Env, ev); why != nil {
 		e.ReportForbidden(ev, effects.StageAsk, why)
 		p.sendReply(e, ev.Request, selfID, operation, 0, effects.Forbidden, why)

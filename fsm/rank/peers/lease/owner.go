@@ -164,7 +164,8 @@ func (x *Owner) endGrant(v *env.Env) {
 // peer means this lease and not an earlier lease. If the peer proved an identity, the sender of the message must have
 // proved the same (S29).
 func (x *Owner) IsHeldBy(sender effects.Principal, peer, self [16]byte, grant uint64) bool {
-	return sender.MayActFor(x.reader.Principal) && identity.EqualSecrets(peer, x.reader.PeerID) && identity.EqualSecrets(self, x.reader.SelfID) && effects.GrantID(grant) == x.grant
+	return sender.MayActFor(x.reader.Principal) &&
+		identity.EqualSecrets(peer, x.reader.PeerID) && identity.EqualSecrets(self, x.reader.SelfID) && effects.GrantID(grant) == x.grant
 }
 
 // ExtendOutcome is the outcome of a request for more time.

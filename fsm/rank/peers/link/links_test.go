@@ -260,7 +260,9 @@ func TestCompletionsOfFormerAttempts(t *testing.T) {
 	r.completeOpen(effects.OK)
 	answer := r.sends[0]
 	r.runNextTimer()
-	r.runStep(func(v *env.Env) { r.links.OnReplied(v, r.closeCorr(answer.Corr), &effects.Replied{Body: []byte("late")}) })
+	r.runStep(func(v *env.Env) {
+		r.links.OnReplied(v, r.closeCorr(answer.Corr), &effects.Replied{Body: []byte("late")})
+	})
 	r.wantState(h, Backoff)
 }
 
@@ -378,7 +380,9 @@ func TestHellosWithoutEndTakeNoGuestsPlace(t *testing.T) {
 	}
 	known := func(who effects.Incarnation) bool { return hasInbound(&r.links, who) }
 	honest := hello(0)
-	r.runStep(func(v *env.Env) { r.links.IdentifyPeer(v, &effects.Received{}, honest, r.links.cfg.Key.InboundName(honest)) })
+	r.runStep(func(v *env.Env) {
+		r.links.IdentifyPeer(v, &effects.Received{}, honest, r.links.cfg.Key.InboundName(honest))
+	})
 	for i := range 100 {
 		if last := hello(1 + i); !known(last) || !known(honest) {
 			t.Fatalf("after %d hellos the peer that spoke is known: %v; who came last is: %v", i+1, known(honest), known(last))

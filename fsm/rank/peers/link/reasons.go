@@ -280,7 +280,7 @@ func CheckRole(v *env.Env, ev *effects.Received) *effects.Why {
 // MissingRoleReason returns the reason that the sender of a message has none of the roles that it needs.
 func MissingRoleReason(ev *effects.Received, needed effects.Roles) *effects.Why {
 	return &effects.Why{
-		Field: "role of the identity", Ours: needed.String() + " needed on channel " + ev.Channel.String(), Theirs: ev.Roles.String(),
+		Field: "role for channel " + ev.Channel.String(), Ours: needed.String(), Theirs: ev.Roles.String(),
 		Remedy: "give the identity that role in security.policy of the end that refuses",
 	}
 }

@@ -91,6 +91,7 @@ type Oracles struct {
 	cacheOrder     cacheOrderOracle
 	renewRetries   renewRetryOracle
 	openFailures   openFailureOracle
+	trust          trustOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -161,6 +162,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *cacheOrderOracle { return &o.cacheOrder })
 	addOracle(l, func(o *Oracles) *renewRetryOracle { return &o.renewRetries })
 	addOracle(l, func(o *Oracles) *openFailureOracle { return &o.openFailures })
+	addOracle(l, func(o *Oracles) *trustOracle { return &o.trust })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].

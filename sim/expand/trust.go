@@ -1,0 +1,69 @@
+package expand
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// TrustProfile is the profile in which processes prove identities. Its plans are those of other profiles, with
+// identities, and with strangers that have identities, too.
+const TrustProfile = "trust"
+
+// trustBases lists the profiles in which the plans are drawn.
+//
+//kvferry:table
+var trustBases = []string{
+	"swarm", "fenced", "leased", "pull", "pull", "delayed", "full", "both", "cache", "recall", "p2p", "p2p", "register", "layerwise",
+	"crash",
+}
+
+// TrustBase returns the profile in which the plan of a seed is drawn before identities are.
+func TrustBase(seed uint64) string {
+	return trustBases[draw.Hash(seed, draw.Plan, 40, 0).Below(uint64(len(trustBases)))]
+}
+
+// AddTrust draws the identities of the nodes, and strangers that send messages for which they have no right.
+func AddTrust(p *plan.Plan) {
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 40, n) }
+	p.Profile = TrustProfile
+	t := &p.Topology
+	way := at(1).Below(4)
+	for i := range p.NodeCount() {
+		identity := uint32(i) + 1 // Each node has an identity of its own.
+		switch way {
+		case 1: // The nodes of a role have one identity.
+			identity = 1
+			if p.IsReceiver(plan.Node(i)) {
+				identity = 2
+			}
+		case 2: // Some nodes have one identity.
+			identity = 1 + uint32(at(20+uint64(i)).Below(uint64(p.NodeCount())))
+		}
+		t.Identities = append(t.Identities, identity)
+	}
+	if t.Strict = at(2).ChancePermille(500); t.Strict {
+		for i := range p.Jobs { // No plain peer is let in.
+			p.Jobs[i].Plain, p.Jobs[i].PlainTo = false, false
+		}
+	}
+	// The first hello under a name decides whose name it is, so names must not be forgotten.
+	p.Bounds.Peers = max(p.Bounds.Peers, uint32(at(6).Between(12, 24)))
+	addStrangers(p, plan.FaultHostileMessage, at(3).Between(4, 40))
+	addStrangers(p, plan.FaultGreedyPeer, at(4).Between(0, 2))
+	if len(t.Pull) > 0 {
+		addStrangers(p, plan.FaultDoneForged, at(5).Between(0, 12))
+	}
+	slices.SortStableFunc(p.Faults, func(a, b plan.ScheduledFault) int { return int(a.At - b.At) })
+}
+
+// addStrangers adds occurrences of a fault that strangers cause.
+func addStrangers(p *plan.Plan, f plan.Fault, count int) {
+	for i := range count {
+		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 41+uint64(f), uint64(i)<<8|n) }
+		p.Faults = append(p.Faults, plan.ScheduledFault{Fault: f, At: at(0).RoundedDuration(0, p.FaultsEnd),
+			Node: plan.Node(at(1).Below(uint64(p.NodeCount())))})
+		p.DrawDetails(&p.Faults[len(p.Faults)-1], at)
+	}
+}

@@ -1,0 +1,127 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+)
+
+// A Proof is what a process proves on its connections: its identity, and the roles that the policy gives to that
+// identity. The zero value proves nothing.
+type Proof struct {
+	Principal effects.Principal
+	Roles     effects.Roles
+}
+
+// PrincipalOf returns the principal of an identity, by its number in plans.
+func PrincipalOf(identity uint32) effects.Principal {
+	return effects.Principal(draw.Mix(0x1DE417177, uint64(identity)) | 1)
+}
+
+// Forbidden says that a message must change nothing, because its sender lacks the role for it or sent it in the name of
+// another identity. Oracles are then told of a tick in place of the message, and of no reply to it, because they know
+// senders by the names in messages. [ForbiddenMessage] and [ForbiddenEnded] report the message to the oracle that
+// judges such messages.
+type Forbidden struct {
+	Is       bool
+	Kind     ForbiddenKind
+	IsCoded  bool                // the reply must state a code
+	MayBeOld bool                // the code may be Stale, because the machine does not know the names any more
+	Hidden   effects.Incarnation // the name of the node that the reply must not tell; zero: none
+}
+
+// ForbiddenKind is the reason for which a message is forbidden.
+type ForbiddenKind uint8
+
+// The reasons.
+const (
+	NoRole        ForbiddenKind = iota // the sender's identity lacks the role
+	OtherIdentity                      // the message states the names of a peer with another identity
+	OtherHello                         // a hello states the name of a peer with another identity
+)
+
+// A StrangerProof is the number of a Proof of strangers. 0 is the Proof of a stranger without an identity.
+type StrangerProof uint8
+
+// strangerProofs are the Proofs of strangers that have an identity of their own, by number. The roles of such a
+// stranger are those that it needs, or others: the policy of a deployment has many identities.
+//
+//kvferry:table
+var strangerProofs = [...]effects.Roles{
+	0,
+	effects.RolePrefill | effects.RoleDecode,
+	effects.RolePrefill,
+	effects.RoleDecode,
+	effects.RoleDirectory,
+	effects.RoleProxy | effects.RoleOperator,
+	0,
+}
+
+// FirstNodeProof is the number of the Proof of node 0. The following nodes follow: a node that was broken into acts as
+// a stranger.
+const FirstNodeProof = StrangerProof(len(strangerProofs))
+
+// strangerIdentity is above the identities of all nodes.
+const strangerIdentity = 1 << 20
+
+// ProofOf returns the Proof of a stranger.
+func (w *World) ProofOf(s StrangerProof) Proof {
+	switch {
+	case s == 0:
+		return Proof{}
+	case s >= FirstNodeProof:
+		return w.Nodes[s-FirstNodeProof].Proof
+	}
+	return Proof{PrincipalOf(strangerIdentity + uint32(s)), strangerProofs[s]}
+}
+
+// proofShift is the number of bits by which the id of a stranger's connection holds the number of its Proof.
+const proofShift = 40
+
+// StrangerConn returns the id of a connection of a stranger, which is no connection of the world. The id names what the
+// stranger proves. The number of a connection distinguishes the connections.
+func StrangerConn(s StrangerProof, number uint64) uint64 {
+	return 1<<50 | uint64(s)<<proofShift | number
+}
+
+// proofOf returns what the client of a connection proves, given the id by which its server knows the connection.
+func (w *World) proofOf(serverConn uint64) Proof {
+	if IsNoiseConn(serverConn) {
+		return w.ProofOf(StrangerProof(serverConn >> proofShift))
+	}
+	if kind := serverConn >> 40; kind == 1 || kind == 2 {
+		switch c := w.ConnOf(ClientConnID(serverConn)); {
+		case c == nil || c.Client < 0:
+		case w.Nodes[c.Client].Custom: // Its next incarnation may prove something else.
+			return c.Proves
+		default:
+			return w.Nodes[c.Client].Proof
+		}
+	}
+	return Proof{}
+}
+
+// serverPrincipal returns the principal that the server of a connection proves.
+func (w *World) serverPrincipal(c *Conn) effects.Principal {
+	if c.Server >= 0 && int(c.Server) < len(w.Nodes) {
+		return w.Nodes[c.Server].Proof.Principal
+	}
+	return 0
+}
+
+// DrawStrangerProof draws what a stranger proves: nothing if security is off; an identity of its own with the roles
+// that it needs or others; the identity of a node; or, unless the plan is strict, nothing.
+func (w *World) DrawStrangerProof(d draw.Value) StrangerProof {
+	t := &w.SourcePlan.Topology
+	if len(t.Identities) == 0 {
+		return 0
+	}
+	switch k := d.Below(1000); {
+	case k < 250 && !t.Strict:
+		return 0
+	case k < 500:
+		return 1 // has both roles of engines
+	case k < 700:
+		return FirstNodeProof + StrangerProof(d.Rehash().Below(uint64(len(t.Identities))))
+	}
+	return 2 + StrangerProof(d.Rehash().Below(uint64(len(strangerProofs)-2)))
+}
