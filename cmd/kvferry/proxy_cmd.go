@@ -47,9 +47,10 @@ proxy serves, it prints one line of JSON.
 With --cert and --key, clients connect by HTTPS; the files are read again within 10 s after
 they have changed, and on SIGHUP. Engines may have https addresses, with certificates of
 --engine-ca. The proxy has no login: it passes the header Authorization to the engines, which
-check it (vLLM's --api-key). By default the proxy listens only on this host. Bodies must have the type application/json, and requests from web pages of other
-origins are refused. One client address cannot take all requests and all memory; behind
-another proxy, all clients have the same address.
+check it (vLLM's --api-key). By default the proxy listens only on this host. Bodies must have
+the type application/json, and requests from web pages of other origins are refused. One
+client address cannot take all requests and all memory; behind another proxy, all clients
+have the same address.
 
 An engine that cannot be reached is not used for the time of --rest, and longer if it
 fails again. An engine that fails, breaks off or is late stays in use if its health check

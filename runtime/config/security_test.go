@@ -40,7 +40,8 @@ func TestExposed(t *testing.T) {
 // The files of a folder have the names that kvferry certs, cert-manager and SPIRE's helper give them, and each can be
 // elsewhere.
 func TestSecurityFolder(t *testing.T) {
-	text := strings.Replace(receiverYAML, "  kvferry:\n", "  kvferry:\n    security: {mode: strict, dir: /certs, policy: /etc/policy.yaml}\n", 1)
+	text := strings.Replace(receiverYAML, "  kvferry:\n",
+		"  kvferry:\n    security: {mode: strict, dir: /certs, policy: /etc/policy.yaml}\n", 1)
 	cfg, err := Parse("node.yaml", []byte(text), environ())
 	if err != nil {
 		t.Fatal(err)

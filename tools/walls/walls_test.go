@@ -78,7 +78,7 @@ var rooms = []room{
 	{name: "fsm/directory/replica", std: pureStd, own: []string{"effects", "fsm/table", "protocol/sharedlog"},
 		foreign: none},
 	{name: "fsm/directory/serve", std: pureStd, foreign: none,
-		own: []string{"effects", "fsm/directory", "fsm/directory/replica", "protocol", "protocol/sharedlog"}},
+		own: []string{"effects", "fsm/directory", "fsm/directory/replica", "fsm/table", "protocol", "protocol/sharedlog"}},
 	// The registrar is the worker's part: it reports the chunks of the store to directories.
 	{name: "fsm/directory/registrar", std: pureStd, own: memory(), foreign: none},
 	// All other packages of the state machines may import only effects and tables.

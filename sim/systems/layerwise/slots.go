@@ -55,7 +55,9 @@ func (s *slotState) useOf(c *oracle.Call) *slotUse {
 }
 
 // slotsOracle judges how long requests wait for a slot.
-var slotsOracle = oracle.New("layers use slots", "a sender with layers and a free slot sends them", func(l *oracle.Subscriptions[slotState]) {
+var slotsOracle = oracle.New("layers use slots", "a sender with layers and a free slot sends them", func(
+	l *oracle.Subscriptions[slotState],
+) {
 	ends := func(s *slotState, c *oracle.Call, corr effects.Corr) {
 		delete(s.useOf(c).opening, corr)
 		delete(s.useOf(c).asked, corr)
