@@ -15,7 +15,9 @@ func TestTombstonesMakeRoom(t *testing.T) {
 	if s.byClass[0].watermark != 5 || s.Find(effects.Incarnation{}, 0, 1) != nil {
 		t.Errorf("floor %d after the first one went", s.byClass[0].watermark)
 	}
-	if s.Find(effects.Incarnation{}, 3, 2) == nil || s.Find(effects.Incarnation{}, 3, 3) != nil {
+	// A message of attempt 1 that was sent on a closed connection may arrive after the refusal of attempt 2.
+	if s.Find(effects.Incarnation{}, 3, 1) == nil || s.Find(effects.Incarnation{}, 3, 2) == nil ||
+		s.Find(effects.Incarnation{}, 3, 3) != nil {
 		t.Error("a refusal speaks of the attempts up to its own")
 	}
 	if s.expireOldest(101); s.rows.Len() != 0 || s.order.Len() != 0 || s.byClass[0].watermark != 5 || s.share.CountOf(0) != 0 {
