@@ -74,6 +74,9 @@ func useCerts(tb testing.TB) {
 
 // The plane keeps the contract over TLS as well.
 func TestContractOverTLS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole contract once more, with processes that are killed and frozen")
+	}
 	useCerts(t)
 	planetest.Run(t, openMaybeSecured)
 }

@@ -59,6 +59,7 @@ func KindsOf(out *effects.Effects, request effects.Request) (kinds []effects.Kin
 			if e.Code != effects.OK {
 				continue
 			}
+		default: // All other kinds count.
 		}
 		kinds = append(kinds, effects.KindOf(out.At(i)))
 	}
