@@ -26,11 +26,12 @@ def test_a_command_that_is_not_there_is_said(tmp_path: pathlib.Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_an_agent_that_does_not_start_is_said(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("certs", [0, 3])
+def test_a_command_that_fails_is_said(
+    certs: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = tmp_path / "kvferry"
-    command.write_text("#!/bin/sh\necho no such node >&2\nexit 3\n")
+    command.write_text(f'#!/bin/sh\n[ "$1" = certs ] && exit {certs}\necho no such node >&2\nexit 3\n')
     command.chmod(0o755)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "tokenizer.json").touch()
@@ -51,6 +52,9 @@ def test_an_agent_that_does_not_start_is_said(
     monkeypatch.setitem(run["main"].__globals__, "ask", lambda *_: ([], 0.0))
     assert run["main"]() == 1
     said = capsys.readouterr().err
+    if certs:
+        assert said == "run.py: kvferry certs ended with status 3; its output is above\n"
+        return
     assert said.startswith("run.py: prefill's agent: kvferry: start: ")
     assert "it ended with status 3" in said
     (log,) = tmp_path.glob("run-*/prefill-agent.log")  # Each run has its own folder, so that nothing is overwritten.
