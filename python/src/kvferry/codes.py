@@ -114,6 +114,6 @@ REMEDIES = {
         "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash"
     ),
     Code.FORBIDDEN: (
-        "give the identity its role in the policy of the end that refuses, or restart the process whose identity changed"
+        "give the identity its role in the policy of the end that refuses, or restart a process whose identity changed"
     ),
 }
