@@ -54,7 +54,7 @@ func loadSettled(ctx context.Context, c *Config, former *credentials) (x *creden
 }
 
 // errUnfinished is wrapped by errors of files that somebody may be writing.
-var errUnfinished = errors.New("unusable")
+var errUnfinished = errors.New("make the files anew, for example by kvferry certs")
 
 // loadCredentials reads all files. The error names the key of the configuration, the file and what is wrong.
 func loadCredentials(c *Config) (*credentials, error) {
