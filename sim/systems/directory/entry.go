@@ -48,6 +48,7 @@ type syncState struct {
 	fullBatches int // batches with chunks
 	endReceived bool
 	replay      *chunkReplay // nil if an operation or a batch is missing
+	possible    []uint64     // chunks that the directory may state as soon as the sync is complete, whatever has faded meanwhile
 }
 
 // applyReport applies a report of operations. A report with more operations than the limit is refused, so that all of
@@ -77,8 +78,15 @@ func (t *entry) applyOperations(now effects.Time, ops []protocol.KVOperation) {
 			t.possible = removeChunk(t.possible, op.Key.Bits)
 		}
 		t.required = t.required.applyOperation(op)
-		if t.sync != nil {
-			t.sync.replay = t.sync.replay.applyOperation(op)
+		if t.sync == nil {
+			continue
+		}
+		t.sync.replay = t.sync.replay.applyOperation(op)
+		switch {
+		case op.Type == protocol.OpAdmit:
+			t.sync.possible = addChunk(t.sync.possible, op.Key.Bits)
+		case t.appliesOps:
+			t.sync.possible = removeChunk(t.sync.possible, op.Key.Bits)
 		}
 	}
 }
@@ -93,7 +101,11 @@ func (t *entry) applyUnnumbered(chunk uint64, evict bool) {
 	if t.required != nil {
 		t.required.chunks = change(t.required.chunks, chunk)
 	}
-	if t.sync != nil && t.sync.replay != nil {
+	if t.sync == nil {
+		return
+	}
+	t.sync.possible = change(t.sync.possible, chunk)
+	if t.sync.replay != nil {
 		t.sync.replay.chunks = change(t.sync.replay.chunks, chunk)
 	}
 }
@@ -163,8 +175,9 @@ func (t *entry) applyBatch(now effects.Time, m *protocol.FullSyncBatchMsg) {
 		t.sync.fullBatches++
 	}
 	t.sync.recordProgress(now, t.syncTimeout)
-	if a := t.sync.replay; a != nil {
-		for _, k := range m.Keys {
+	for _, k := range m.Keys {
+		t.sync.possible = addChunk(t.sync.possible, k.Bits)
+		if a := t.sync.replay; a != nil {
 			a.chunks = addChunk(a.chunks, k.Bits)
 		}
 	}
@@ -185,9 +198,16 @@ func (s *syncState) recordProgress(now effects.Time, timeout effects.Duration) {
 	}
 }
 
-// completeSync finishes a sync that is complete.
+// completeSync finishes a sync that is complete. Chunks of the sync may be stated although an operation was lost after
+// their batch, so that they have faded: what the sync fills replaces all earlier records. Example: a worker evicts a
+// chunk that a batch has named, and the report is lost; the last batch arrives a few fade times later.
 func (t *entry) completeSync() {
-	if s := t.sync; s.endReceived && !slices.Contains(s.batchSeen, false) {
-		t.required, t.sync, t.gaps = s.replay, nil, nil
+	s := t.sync
+	if !s.endReceived || slices.Contains(s.batchSeen, false) {
+		return
 	}
+	for _, chunk := range s.possible {
+		t.possible = addChunk(t.possible, chunk)
+	}
+	t.required, t.sync, t.gaps = s.replay, nil, nil
 }
