@@ -50,4 +50,7 @@ func TestCondemnConn(t *testing.T) {
 	if p.conns.rows.Len()+p.Len()+p.wantedKeys.rows.Len() > 0 || p.HasKey(5) {
 		t.Errorf("%d connections, %d requests and %d keys are left", p.conns.rows.Len(), p.Len(), p.wantedKeys.rows.Len())
 	}
+	if p.RowsOf(1)+p.BytesOf(1) > 0 {
+		t.Errorf("%d places and %d bytes of no request are kept", p.RowsOf(1), p.BytesOf(1))
+	}
 }
