@@ -57,6 +57,7 @@ import (
 //	                                   from another connection
 //	late WHAT                          the answer under way is in the mailbox: Close does not undo it
 //	behind WHAT                        what is under way comes after all else that is
+//	ends TransferDone                  what the data plane carries out ends now, and not as soon as it begins
 //	cut NAME channel=CHANNEL           loses a connection that NAME opened
 //	say NAME [channel=CHANNEL] [inc=WHO] [to=WHO] [keys=(a)] [commit=(1)] [abort=(1)] [how=HOW]
 //	                                   a message of somebody on a connection of his own; grants by their order
@@ -219,6 +220,13 @@ func TestTranscripts(t *testing.T) {
 				for i, it := range r.items {
 					if strings.HasPrefix(it.name, first) {
 						r.items = append(append(r.items[:i:i], r.items[i+1:]...), it)
+						break
+					}
+				}
+			case "ends":
+				for i := range r.items {
+					if done, ok := r.items[i].ev.(*effects.TransferDone); ok && r.items[i].name == first {
+						done.At = r.now
 						break
 					}
 				}
