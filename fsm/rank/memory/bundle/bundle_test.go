@@ -214,9 +214,10 @@ func TestEpochs(t *testing.T) {
 	}
 }
 
-// A layer that lands in a bundle which is about to end is not taken: the sweep that ends the bundle gives its pages back, so
-// the sender must not count the layer as delivered. Example: a receiver has lost a peer with many bundles, and the peer's
-// last store is confirmed before the sweep has reached the bundle. Seeds hardly ever meet it (one of 500,000).
+// A layer that lands in a bundle which is about to end is not taken: the sweep that ends the bundle gives its pages
+// back, so the sender must not count the layer as delivered. Example: a receiver has lost a peer with many bundles, and
+// the peer's last store is confirmed before the sweep has reached the bundle. Seeds hardly ever meet it (one of
+// 500,000).
 func TestLayersOfEndingBundles(t *testing.T) {
 	for name, end := range map[string]func(g *gathering, run *bundle.Run){
 		"of a lost peer": func(g *gathering, _ *bundle.Run) { g.of.CondemnClass(1) },
