@@ -81,7 +81,8 @@ type errand struct {
 	peers      []int32
 	receivedAt effects.Time
 	isSkip     bool
-	namedAt    map[int32]effects.Time // by node of the peer: when a message last named the request
+	namedAt    map[effects.Incarnation]effects.Time // by name of the peer in the message: when one last named the request
+	namedTo    []int32                              // nodes to which a message has named the request
 }
 
 type waitingRegistration struct {
@@ -224,7 +225,7 @@ func (x *nodeLimits) handleCommand(call *oracle.Call, e *effects.Command) {
 }
 
 func (x *nodeLimits) addErrand(w *pd.Cluster, t effects.Ticket, now effects.Time, request, transfer []byte, peers []ops.Peer, skip bool) {
-	r := &errand{id: transfer, receivedAt: now, isSkip: skip, namedAt: map[int32]effects.Time{}}
+	r := &errand{id: transfer, receivedAt: now, isSkip: skip, namedAt: map[effects.Incarnation]effects.Time{}}
 	if len(r.id) == 0 {
 		r.id = request
 	}
@@ -468,9 +469,10 @@ func (s *registerLimits) handleSend(call *oracle.Call, e *effects.Send) {
 
 // verifyTurns checks that a message to a peer does not name a request again while another errand, which the node had
 // received before the message that named the request last, was in no message yet. What two errands name is not judged,
-// because a message does not say which of them it means.
-func (x *nodeLimits) verifyTurns(call *oracle.Call, n *world.Node, m *protocol.PushKeep, peer int32) {
-	now := call.LocalTime()
+// because a message does not say which of them it means. A peer that has restarted knows of no errand, so that what is
+// named to it is named for the first time, whatever was named to its former process.
+func (x *nodeLimits) verifyTurns(call *oracle.Call, n *world.Node, m *protocol.PushKeep, node int32) {
+	now, peer := call.LocalTime(), effects.Incarnation(m.To)
 	names := func(ids [][]byte, r *errand) bool {
 		return slices.ContainsFunc(ids, func(id []byte) bool { return bytes.Equal(id, r.id) })
 	}
@@ -485,17 +487,18 @@ func (x *nodeLimits) verifyTurns(call *oracle.Call, n *world.Node, m *protocol.P
 		if r.isSkip {
 			ids = m.Skip
 		}
-		if !slices.Contains(r.peers, peer) {
+		if !slices.Contains(r.peers, node) {
 			continue
 		}
 		if names(ids, r) {
 			r.namedAt[peer] = now
+			r.namedTo = append(slices.DeleteFunc(r.namedTo, func(n int32) bool { return n == node }), node)
 		}
-		if _, named := r.namedAt[peer]; latest == math.MinInt64 {
+		if latest == math.MinInt64 {
 			call.CountVoid(checkKeepTurn)
-		} else if call.CountJudged(checkKeepTurn); !named && r.receivedAt < latest {
+		} else if call.CountJudged(checkKeepTurn); !slices.Contains(r.namedTo, node) && r.receivedAt < latest {
 			call.FailCheck(checkKeepTurn, "node %d names requests to node %d again, and has not named %q, %d ns after the command",
-				n.AsSubject(), oracle.Node(peer), r.id, now.Sub(r.receivedAt))
+				n.AsSubject(), oracle.Node(node), r.id, now.Sub(r.receivedAt))
 			return
 		}
 	}
