@@ -67,9 +67,12 @@ const (
 	// it is the peer in whose name the message came. Give the identity its role in the policy of the end that refused, or
 	// restart the process whose identity has changed.
 	Forbidden Code = 25
+	// Corrupt: bytes do not have the checksum that their source stated, so the chunk is not used. Recompute; if it
+	// happens again, examine the memory and the network of both ends.
+	Corrupt Code = 26
 
 	// CodeCount is the number of codes.
-	CodeCount = 26
+	CodeCount = 27
 )
 
 // codeNames are stable: they appear in logs, JSON and metrics.
@@ -79,7 +82,7 @@ var codeNames = [CodeCount]string{
 	"ok", "expired", "cancelled", "refused", "peer_lost", "unreachable", "no_memory", "too_large",
 	"too_many", "malformed", "stale", "mismatch", "faulted", "not_found", "invalid", "draining",
 	"closed", "ended", "withdrawn", "unsupported", "backed_off", "lapsed", "failed",
-	"sender_failed", "not_sent", "forbidden",
+	"sender_failed", "not_sent", "forbidden", "corrupt",
 }
 
 // String returns the stable name of the code, as in logs, JSON and metrics.

@@ -117,7 +117,8 @@ type Publish struct{ Pages []Page }
 // planes such a grant admits no peer, because no peer can present it.
 //
 // The driver allows no other peer, no other generation, no byte beyond Length and no access after the completion of
-// Revoke.
+// Revoke. On a fenced plane the driver compares what a peer has stored with the Sum of the page, if there is one, before
+// the driver reports the page as landed; other bytes are not reported as landed (see Landed).
 //
 // Invariant: a page has at most one grant to store, or any number of grants to load, never both (M1). While grants to
 // load exist, the page holds what the owner stored before, and nothing stores into the page.

@@ -99,7 +99,8 @@ type LinkLost struct {
 //
 // For a push, OK implies Settled and, on fenced planes, that the target's machine has confirmed the landing. For a
 // read, OK implies Settled, that the local pages hold what the peer's pages held in the generations named (Length bytes
-// of each), and that the grant was in force all the while. A read that ended with another code says nothing about any
+// of each), that these bytes have the Sum of the remote page, and that the grant was in force all the while. Corrupt says that all of
+// this holds but for the Sum of at least one page. A read that ended with another code says nothing about any
 // page.
 type TransferDone struct {
 	Corr    Corr
@@ -129,13 +130,15 @@ type Settled struct {
 // Landed says, on fenced planes, that a peer's push under Grant has ended at this rank, and which pages were stored
 // completely (Length bytes, visible to every reader). The plane closed the grant for exactly these pages before it
 // reported them, so no further store under the grant can touch them (M3). Complete says that Pages contains all pages
-// of the push. Each Landed is answered by one Confirm.
+// of the push. Corrupt is the number of pages that are missing from Pages because their bytes do not have the Sum that
+// the Grant stated. Each Landed is answered by one Confirm.
 type Landed struct {
 	Landing  Landing
 	Grant    GrantID
 	Peer     Incarnation
 	Pages    []Page
 	Complete bool
+	Corrupt  uint32
 }
 
 // Scattered completes Scatter: the engine's device code has read the pages or has given up on them. The device code

@@ -1,6 +1,7 @@
 package effects
 
 import (
+	"hash/crc32"
 	"strconv"
 	"strings"
 )
@@ -98,13 +99,52 @@ type Page struct {
 	Pool       PoolID
 	Index      uint32
 	Length     uint32 // valid bytes from the page's start
+	Sum        Sum    // checksum that the valid bytes are to have; 0: none is known
 	Generation Generation
 }
+
+// Sum is a checksum of the valid bytes of a page: CRC-32C (Castagnoli), or 1 where that is 0. A Sum finds bytes that a
+// plane or a memory changed by mistake, and no attacker: whoever changes the bytes on purpose can state the sum of the
+// changed bytes. Zero means that nobody has stated a checksum.
+type Sum uint32
+
+// castagnoli is the polynomial for which amd64 and arm64 have instructions.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// SumOf returns the checksum of bytes; it is never zero.
+func SumOf(b []byte) Sum { return max(1, Sum(crc32.Checksum(b, castagnoli))) }
+
+// SumAt returns element i of a list of checksums as messages state it, or 0 if the list is empty.
+func SumAt(sums []uint64, i int) Sum {
+	if len(sums) == 0 {
+		return 0
+	}
+	return Sum(sums[i])
+}
+
+// AppendSum appends the checksum of the next page to a list for a message, and keeps the list empty until a page has
+// one. n is the number of pages before this page.
+func AppendSum(sums []uint64, n int, s Sum) []uint64 {
+	switch {
+	case len(sums) > 0:
+		return append(sums, uint64(s))
+	case s == 0:
+		return sums
+	}
+	for range n {
+		sums = append(sums, 0)
+	}
+	return append(sums, uint64(s))
+}
+
+// HasSum reports whether bytes, the valid bytes of the page, have the page's checksum. A page without one has any bytes.
+func (p *Page) HasSum(b []byte) bool { return p.Sum == 0 || p.Sum == SumOf(b) }
 
 // RemotePage names a generation of a page of a peer's registered buffer.
 type RemotePage struct {
 	Buffer     BufferID
 	Index      uint32
+	Sum        Sum        // for a read: the checksum that the peer stated for the bytes; 0: none
 	Generation Generation // zero where the peer did not state a generation (no extensions)
 }
 

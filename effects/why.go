@@ -93,6 +93,7 @@ var remedies = [CodeCount]string{
 	SenderFailed: "compute it; the sender's log says more",
 	NotSent:      "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash",
 	Forbidden:    "give the identity its role in the policy of the end that refuses, or restart a process whose identity changed",
+	Corrupt:      "compute it; if it happens again, test the memory and the network of both ends",
 }
 
 // RemedyOf returns what helps if only the code is known, or an empty text if nothing needs to be done.

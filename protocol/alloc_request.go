@@ -53,6 +53,8 @@ type AllocExt struct {
 	// says which layers the sender counts on. Example: the network delays a message of an earlier epoch, which opens the
 	// chunk again under another grant; that grant's chunk does not have the sender's first layers.
 	Opened uint64 `wire:"kvf_opened,omitzero"`
+	// Sums are the checksums (effects.Sum) of the chunks' valid bytes, or of the layers'; 0: none is known. Empty: none.
+	Sums []uint64 `wire:"kvf_sums,omitzero,len=keys|0"`
 	// Carried holds the chunks themselves, concatenated in the order of Keys, each as long as the chunk's valid bytes.
 	// Empty: the sender will write the chunks into the granted pages. The field is the last field, so that the carried
 	// bytes end the message. The sender uses it only with peers that accept so many bytes (HelloExt.Carries).

@@ -49,6 +49,8 @@ type CacheReplyExt struct {
 	Generations []uint64 `wire:"kvf_gens,omitzero,len=cached_keys|0"` // the granted generation of each page
 	// Lengths are the valid bytes of each chunk; empty if each chunk fills its page.
 	Lengths []uint64 `wire:"kvf_lengths,omitzero,len=cached_keys|0"`
+	// Sums are the checksums of the chunks' valid bytes, as in AllocExt.
+	Sums []uint64 `wire:"kvf_sums,omitzero,len=cached_keys|0"`
 	// LeaseNS is how long the grant is in force, in nanoseconds. For the prefill rank the lease begins when the rank
 	// sends the query, and for the decode rank when that rank sends the reply, which is later.
 	LeaseNS uint64   `wire:"kvf_lease_ns,omitzero"`

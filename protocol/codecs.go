@@ -989,7 +989,7 @@ var allocRequestSchema = schema{
 		tagField, "keys", "fmt", "shape", "dtype", "last_chunk_toks", "req_id", "is_last_batch",
 		"total_chunks", "kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req",
 		"kvf_commit", "kvf_abort", "kvf_code", "kvf_reason", "kvf_layers", "kvf_epoch", "kvf_opened",
-		"kvf_bytes",
+		"kvf_sums", "kvf_bytes",
 	},
 	required: 0x3e,
 }
@@ -1054,6 +1054,11 @@ func (m *AllocRequest) Decode(b []byte, lim *Limits) error {
 	w.checkRequired()
 	r.expectEnd()
 	m.HasExt = m.Ext.finishDecode(&w, 9)
+	if m.HasExt {
+		if len(m.Ext.Sums) > 0 {
+			w.checkSameLength("kvf_sums", len(m.Ext.Sums), "keys", len(m.Keys))
+		}
+	}
 	return r.result()
 }
 
@@ -1163,7 +1168,7 @@ var cacheQueryResponseSchema = schema{
 	tagged: true,
 	names: []string{
 		tagField, "cached_keys", "cached_indexes", "kvf_v", "kvf_inc", "kvf_grant", "kvf_gens",
-		"kvf_lengths", "kvf_lease_ns", "kvf_code", "kvf_retry_ns", "kvf_done", "kvf_reason",
+		"kvf_lengths", "kvf_sums", "kvf_lease_ns", "kvf_code", "kvf_retry_ns", "kvf_done", "kvf_reason",
 	},
 	required: 0x6,
 }
@@ -1211,6 +1216,9 @@ func (m *CacheQueryResponse) Decode(b []byte, lim *Limits) error {
 		}
 		if len(m.Ext.Lengths) > 0 {
 			w.checkSameLength("kvf_lengths", len(m.Ext.Lengths), "cached_keys", len(m.CachedKeys))
+		}
+		if len(m.Ext.Sums) > 0 {
+			w.checkSameLength("kvf_sums", len(m.Ext.Sums), "cached_keys", len(m.CachedKeys))
 		}
 	}
 	return r.result()
@@ -3027,8 +3035,8 @@ var ascendBatchedLookupAndGetRetMsgSchema = schema{
 	tagged: true,
 	names: []string{
 		tagField, "num_hit_chunks", "remote_buffer_uuids", "remote_mem_indexes", "lease_ttl_s", "kvf_v",
-		"kvf_inc", "kvf_grant", "kvf_gens", "kvf_code", "kvf_retry_ns", "kvf_reason", "kvf_clock_ns",
-		"kvf_echo_ns",
+		"kvf_inc", "kvf_grant", "kvf_gens", "kvf_sums", "kvf_code", "kvf_retry_ns", "kvf_reason",
+		"kvf_clock_ns", "kvf_echo_ns",
 	},
 	required: 0x2,
 }
@@ -3080,6 +3088,9 @@ func (m *AscendBatchedLookupAndGetRetMsg) Decode(b []byte, lim *Limits) error {
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
 			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "remote_mem_indexes", len(m.RemoteIndexes))
+		}
+		if len(m.Ext.Sums) > 0 {
+			w.checkSameLength("kvf_sums", len(m.Ext.Sums), "remote_mem_indexes", len(m.RemoteIndexes))
 		}
 	}
 	return r.result()
@@ -3490,8 +3501,9 @@ var pullReadyNotifSchema = schema{
 	names: []string{
 		tagField, "pull_id", "keys", "sender_buffer_uuids", "sender_mem_indexes", "sender_id",
 		"sender_done_url", "fmt", "shape", "dtype", "last_chunk_toks", "kvf_v", "kvf_inc", "kvf_to",
-		"kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req", "kvf_grant", "kvf_gens", "kvf_granted_ns",
-		"kvf_lease_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_renew", "kvf_withdraw", "kvf_code", "kvf_reason",
+		"kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req", "kvf_grant", "kvf_gens", "kvf_sums",
+		"kvf_granted_ns", "kvf_lease_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_renew", "kvf_withdraw",
+		"kvf_code", "kvf_reason",
 	},
 	required: 0x7fe,
 }
@@ -3562,6 +3574,9 @@ func (m *PullReadyNotif) Decode(b []byte, lim *Limits) error {
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
 			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "keys", len(m.Keys))
+		}
+		if len(m.Ext.Sums) > 0 {
+			w.checkSameLength("kvf_sums", len(m.Ext.Sums), "keys", len(m.Keys))
 		}
 	}
 	return r.result()
@@ -3795,7 +3810,7 @@ func (m *RenewResponse) Decode(b []byte, lim *Limits) error {
 
 // recycleFields returns no extension, and keeps the lists for the next one.
 func (e *AllocExt) recycleFields() AllocExt {
-	return AllocExt{Commit: e.Commit[:0], Abort: e.Abort[:0]}
+	return AllocExt{Commit: e.Commit[:0], Abort: e.Abort[:0], Sums: e.Sums[:0]}
 }
 
 // countFields returns the number of fields that appendFields will write.
@@ -3803,7 +3818,7 @@ func (e *AllocExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0, e.Code != 0, len(e.Reason) > 0,
-		e.Layers != 0, e.Epoch != 0, e.Opened != 0, len(e.Carried) > 0,
+		e.Layers != 0, e.Epoch != 0, e.Opened != 0, len(e.Sums) > 0, len(e.Carried) > 0,
 	)
 }
 
@@ -3848,6 +3863,9 @@ func (e *AllocExt) appendFields(b []byte) []byte {
 	if e.Opened != 0 {
 		b = appendUint(append(b, "\xaakvf_opened"...), e.Opened)
 	}
+	if len(e.Sums) > 0 {
+		b = appendUints(append(b, "\xa8kvf_sums"...), e.Sums)
+	}
 	if len(e.Carried) > 0 {
 		b = appendBin(append(b, "\xa9kvf_bytes"...), e.Carried)
 	}
@@ -3886,7 +3904,9 @@ func (e *AllocExt) decodeField(w *mapReader, at int) {
 		e.Epoch = r.readUint32()
 	case 13: // kvf_opened
 		e.Opened = r.readUint64()
-	case 14: // kvf_bytes
+	case 14: // kvf_sums
+		e.Sums = r.readUint64s(e.Sums)
+	case 15: // kvf_bytes
 		e.Carried = r.readBin(r.lim.MessageBytes, "MessageBytes")
 	}
 }
@@ -4060,15 +4080,15 @@ func (e *CacheQueryExt) finishDecode(w *mapReader, first int) bool {
 // recycleFields returns no extension, and keeps the lists for the next one.
 func (e *CacheReplyExt) recycleFields() CacheReplyExt {
 	return CacheReplyExt{
-		Generations: e.Generations[:0], Lengths: e.Lengths[:0], Done: e.Done[:0],
+		Generations: e.Generations[:0], Lengths: e.Lengths[:0], Sums: e.Sums[:0], Done: e.Done[:0],
 	}
 }
 
 // countFields returns the number of fields that appendFields will write.
 func (e *CacheReplyExt) countFields() int {
 	return 1 + countTrue(
-		e.Incarnation != (UUID{}), e.Grant != 0, len(e.Generations) > 0, len(e.Lengths) > 0, e.LeaseNS != 0,
-		e.Code != 0, e.RetryNS != 0, len(e.Done) > 0, len(e.Reason) > 0,
+		e.Incarnation != (UUID{}), e.Grant != 0, len(e.Generations) > 0, len(e.Lengths) > 0, len(e.Sums) > 0,
+		e.LeaseNS != 0, e.Code != 0, e.RetryNS != 0, len(e.Done) > 0, len(e.Reason) > 0,
 	)
 }
 
@@ -4085,6 +4105,9 @@ func (e *CacheReplyExt) appendFields(b []byte) []byte {
 	}
 	if len(e.Lengths) > 0 {
 		b = appendUints(append(b, "\xabkvf_lengths"...), e.Lengths)
+	}
+	if len(e.Sums) > 0 {
+		b = appendUints(append(b, "\xa8kvf_sums"...), e.Sums)
 	}
 	if e.LeaseNS != 0 {
 		b = appendUint(append(b, "\xackvf_lease_ns"...), e.LeaseNS)
@@ -4118,15 +4141,17 @@ func (e *CacheReplyExt) decodeField(w *mapReader, at int) {
 		e.Generations = r.readUint64s(e.Generations)
 	case 4: // kvf_lengths
 		e.Lengths = r.readUint64s(e.Lengths)
-	case 5: // kvf_lease_ns
+	case 5: // kvf_sums
+		e.Sums = r.readUint64s(e.Sums)
+	case 6: // kvf_lease_ns
 		e.LeaseNS = r.readUint64()
-	case 6: // kvf_code
+	case 7: // kvf_code
 		e.Code = r.readUint32()
-	case 7: // kvf_retry_ns
+	case 8: // kvf_retry_ns
 		e.RetryNS = r.readUint64()
-	case 8: // kvf_done
+	case 9: // kvf_done
 		e.Done = r.readUint64s(e.Done)
-	case 9: // kvf_reason
+	case 10: // kvf_reason
 		e.Reason = r.readText()
 	}
 }
@@ -4472,14 +4497,14 @@ func (e *P2PGetExt) finishDecode(w *mapReader, first int) bool {
 
 // recycleFields returns no extension, and keeps the lists for the next one.
 func (e *P2PGetReplyExt) recycleFields() P2PGetReplyExt {
-	return P2PGetReplyExt{Generations: e.Generations[:0]}
+	return P2PGetReplyExt{Generations: e.Generations[:0], Sums: e.Sums[:0]}
 }
 
 // countFields returns the number of fields that appendFields will write.
 func (e *P2PGetReplyExt) countFields() int {
 	return 1 + countTrue(
-		e.Incarnation != (UUID{}), e.Grant != 0, len(e.Generations) > 0, e.Code != 0, e.RetryNS != 0,
-		len(e.Reason) > 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0,
+		e.Incarnation != (UUID{}), e.Grant != 0, len(e.Generations) > 0, len(e.Sums) > 0, e.Code != 0,
+		e.RetryNS != 0, len(e.Reason) > 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0,
 	)
 }
 
@@ -4493,6 +4518,9 @@ func (e *P2PGetReplyExt) appendFields(b []byte) []byte {
 	}
 	if len(e.Generations) > 0 {
 		b = appendUints(append(b, "\xa8kvf_gens"...), e.Generations)
+	}
+	if len(e.Sums) > 0 {
+		b = appendUints(append(b, "\xa8kvf_sums"...), e.Sums)
 	}
 	if e.Code != 0 {
 		b = appendUint(append(b, "\xa8kvf_code"...), uint64(e.Code))
@@ -4524,15 +4552,17 @@ func (e *P2PGetReplyExt) decodeField(w *mapReader, at int) {
 		e.Grant = r.readUint64()
 	case 3: // kvf_gens
 		e.Generations = r.readUint64s(e.Generations)
-	case 4: // kvf_code
+	case 4: // kvf_sums
+		e.Sums = r.readUint64s(e.Sums)
+	case 5: // kvf_code
 		e.Code = r.readUint32()
-	case 5: // kvf_retry_ns
+	case 6: // kvf_retry_ns
 		e.RetryNS = r.readUint64()
-	case 6: // kvf_reason
+	case 7: // kvf_reason
 		e.Reason = r.readText()
-	case 7: // kvf_clock_ns
+	case 8: // kvf_clock_ns
 		e.Stamps.ClockNS = r.readInstant()
-	case 8: // kvf_echo_ns
+	case 9: // kvf_echo_ns
 		e.Stamps.EchoNS = r.readInstant()
 	}
 }
@@ -4606,16 +4636,18 @@ func (e *P2PDoneExt) finishDecode(w *mapReader, first int) bool {
 
 // recycleFields returns no extension, and keeps the lists for the next one.
 func (e *PullReadyExt) recycleFields() PullReadyExt {
-	return PullReadyExt{Generations: e.Generations[:0], Withdraw: e.Withdraw[:0]}
+	return PullReadyExt{
+		Generations: e.Generations[:0], Sums: e.Sums[:0], Withdraw: e.Withdraw[:0],
+	}
 }
 
 // countFields returns the number of fields that appendFields will write.
 func (e *PullReadyExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
-		len(e.Request) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0,
-		e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0, len(e.Renew) > 0, len(e.Withdraw) > 0, e.Code != 0,
-		len(e.Reason) > 0,
+		len(e.Request) > 0, e.Grant != 0, len(e.Generations) > 0, len(e.Sums) > 0, e.GrantedNS != 0,
+		e.LeaseNS != 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0, len(e.Renew) > 0, len(e.Withdraw) > 0,
+		e.Code != 0, len(e.Reason) > 0,
 	)
 }
 
@@ -4644,6 +4676,9 @@ func (e *PullReadyExt) appendFields(b []byte) []byte {
 	}
 	if len(e.Generations) > 0 {
 		b = appendUints(append(b, "\xa8kvf_gens"...), e.Generations)
+	}
+	if len(e.Sums) > 0 {
+		b = appendUints(append(b, "\xa8kvf_sums"...), e.Sums)
 	}
 	if e.GrantedNS != 0 {
 		b = appendUint(append(b, "\xaekvf_granted_ns"...), uint64(e.GrantedNS))
@@ -4694,21 +4729,23 @@ func (e *PullReadyExt) decodeField(w *mapReader, at int) {
 		e.Grant = r.readUint64()
 	case 8: // kvf_gens
 		e.Generations = r.readUint64s(e.Generations)
-	case 9: // kvf_granted_ns
+	case 9: // kvf_sums
+		e.Sums = r.readUint64s(e.Sums)
+	case 10: // kvf_granted_ns
 		e.GrantedNS = r.readInstant()
-	case 10: // kvf_lease_ns
+	case 11: // kvf_lease_ns
 		e.LeaseNS = r.readUint64()
-	case 11: // kvf_clock_ns
+	case 12: // kvf_clock_ns
 		e.Stamps.ClockNS = r.readInstant()
-	case 12: // kvf_echo_ns
+	case 13: // kvf_echo_ns
 		e.Stamps.EchoNS = r.readInstant()
-	case 13: // kvf_renew
+	case 14: // kvf_renew
 		e.Renew = r.readText()
-	case 14: // kvf_withdraw
+	case 15: // kvf_withdraw
 		e.Withdraw = r.readPullIDs(e.Withdraw)
-	case 15: // kvf_code
+	case 16: // kvf_code
 		e.Code = r.readUint32()
-	case 16: // kvf_reason
+	case 17: // kvf_reason
 		e.Reason = r.readText()
 	}
 }

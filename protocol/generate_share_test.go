@@ -68,6 +68,7 @@ var (
 			if rapid.Bool().Draw(t, "generations") {
 				m.Ext.Generations = rapid.SliceOfN(genUint64, pages, pages).Draw(t, "gens")
 			}
+			m.Ext.Sums = drawSums(t, pages)
 		}
 		return m
 	})

@@ -28,6 +28,8 @@ var (
 		return s
 	})
 
+	genSum = rapid.Map(genUint32, func(v uint32) uint64 { return uint64(v) })
+
 	genAllocRequest = rapid.Custom(func(t *rapid.T) *AllocRequest {
 		m := &AllocRequest{
 			Keys:            rapid.SliceOfN(genKey, 0, 40).Draw(t, "keys"),
@@ -52,6 +54,7 @@ var (
 				Layers: genUint32.Draw(t, "layers"), Epoch: genUint32.Draw(t, "epoch"), Opened: genUint64.Draw(t, "opened"),
 				Carried: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "carried"),
 			}
+			m.Ext.Sums = drawSums(t, len(m.Keys))
 			if rapid.Bool().Draw(t, "incarnations") {
 				m.Ext.Incarnation, m.Ext.To = genUUID.Draw(t, "inc"), genUUID.Draw(t, "to")
 			}
@@ -120,6 +123,7 @@ var (
 			if rapid.Bool().Draw(t, "generations") {
 				m.Ext.Generations = rapid.SliceOfN(genUint64, n, n).Draw(t, "gens")
 			}
+			m.Ext.Sums = drawSums(t, n)
 			if rapid.Bool().Draw(t, "incarnations") {
 				m.Ext.Incarnation, m.Ext.To = genUUID.Draw(t, "inc"), genUUID.Draw(t, "to")
 			}
@@ -218,6 +222,7 @@ var (
 			if rapid.Bool().Draw(t, "lengths") {
 				m.Ext.Lengths = rapid.SliceOfN(genUint64, n, n).Draw(t, "bytes")
 			}
+			m.Ext.Sums = drawSums(t, n)
 		}
 		return m
 	})
@@ -319,3 +324,11 @@ var (
 		}
 	})
 )
+
+// drawSums draws a checksum for each of n chunks, or none.
+func drawSums(t *rapid.T, n int) []uint64 {
+	if !rapid.Bool().Draw(t, "with sums") {
+		return nil
+	}
+	return rapid.SliceOfN(genSum, n, n).Draw(t, "sums")
+}

@@ -91,6 +91,8 @@ type P2PGetReplyExt struct {
 	// Grant is, in pull mode, the read grant over all pages; 0: none.
 	Grant       uint64   `wire:"kvf_grant,omitzero"`
 	Generations []uint64 `wire:"kvf_gens,omitzero,len=remote_mem_indexes|0"` // pull: the granted generation of each page
+	// Sums are, in pull mode, the checksums of the chunks' bytes, as in AllocExt.
+	Sums []uint64 `wire:"kvf_sums,omitzero,len=remote_mem_indexes|0"`
 	// Code is why nothing is served; 0 if the hits are complete.
 	Code uint32 `wire:"kvf_code,omitzero"`
 	// RetryNS is the time after receipt at which to ask again; nanoseconds; 0: unknown.

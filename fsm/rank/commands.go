@@ -186,6 +186,7 @@ func (r *Rank) onStore(e *flow.Env, t effects.Ticket, c *engine.Store) {
 	for i, key := range c.Keys {
 		page := c.Pages[i]
 		page.Length = uint32(r.flowConfig.PageBytes)
+		e.Pool.SetSum(page, page.Sum)
 		if !e.Store.AdmitPage(&e.Env, e.Store.HashKey(key), key, page) {
 			e.Pool.DropRef(page)
 		}

@@ -58,6 +58,61 @@ func TestCarriedChunksAreStoredByTheirPlace(t *testing.T) {
 	}
 }
 
+// Chunks that do not have the checksums beside them are refused as corrupt, and none of the request is stored. A checksum
+// of 0 says nothing.
+func TestCarriedChecksums(t *testing.T) {
+	r := newServing(t, withCarries)
+	who := r.connectPeer(1)
+	carrying := func(sums ...uint64) func(*protocol.AllocRequest) {
+		return func(m *protocol.AllocRequest) {
+			carryingBytes(0, chunkBytes+chunkBytes/4)(m)
+			m.LastChunkTokens, m.Ext.Sums = 1, sums
+		}
+	}
+	var m protocol.AllocRequest
+	carrying()(&m)
+	first, last := uint64(effects.SumOf(m.Ext.Carried[:chunkBytes])), uint64(effects.SumOf(m.Ext.Carried[chunkBytes:]))
+	for _, wrong := range [][]uint64{{first + 1, last}, {first, last + 1}, {0, first}} {
+		r.wantRefused(r.requestPages(who, keysOf("a", "b"), carrying(wrong...)), effects.Corrupt)
+	}
+	if len(r.stored) > 0 || r.rank.Stats().Entries > 0 {
+		t.Fatalf("%d pages are stored of requests that were refused", len(r.stored))
+	}
+	r.wantCarried(r.requestPages(who, keysOf("a", "b"), carrying(first, last)), 2, 0)
+	r.wantCarried(r.requestPages(who, keysOf("c", "d"), carrying(first, 0)), 2, 0)
+}
+
+// The grant for a chunk has the checksum that the sender states, a page that is used again has none of its former chunk,
+// and neither has a page for a key that the request names with two lengths.
+func TestGrantsStateChecksums(t *testing.T) {
+	r := newServing(t, nil)
+	who := r.connectPeer(1)
+	stated := func(tokens uint32, sums ...uint64) func(*protocol.AllocRequest) {
+		return func(m *protocol.AllocRequest) { m.LastChunkTokens, m.Ext.Sums = tokens, sums }
+	}
+	wantSums := func(q effects.Request, want ...effects.Sum) {
+		t.Helper()
+		if m := r.replies[q]; m.Ext.Grant != uint64(r.grants[len(r.grants)-1].ID) {
+			t.Fatalf("it is answered %+v", m)
+		}
+		g := r.grants[len(r.grants)-1]
+		if len(g.Pages) != len(want) {
+			t.Fatalf("%d pages are granted, want %d", len(g.Pages), len(want))
+		}
+		for i, page := range g.Pages {
+			if page.Sum != want[i] {
+				t.Errorf("page %d is granted with checksum %d, want %d", i, page.Sum, want[i])
+			}
+		}
+		r.landPages(g, nil) // The push ends without a page, and the pages become free.
+		r.confirmRevokes()
+	}
+	wantSums(r.requestPages(who, keysOf("a", "b"), stated(4, 7, 8)), 7, 8)
+	wantSums(r.requestPages(who, keysOf("c", "d"), stated(4)), 0, 0)
+	wantSums(r.requestPages(who, keysOf("e", "f", "e"), stated(1, 7, 8, 9)), 0, 8)
+	wantSums(r.requestPages(who, keysOf("a", "b", "a"), stated(4, 7, 8, 9)), 7, 8)
+}
+
 // Bytes that are no chunks of the keys beside them are refused, and so is more than was said to be taken: nothing of
 // them is stored, and no page is held.
 func TestCarriedBytesThatDoNotFit(t *testing.T) {

@@ -24,7 +24,7 @@ func (p *Pool) ClaimPage(index, length uint32) effects.Page {
 	p.generation++
 	p.claimedPages++
 	pg := p.pageAt(index)
-	pg.generation, pg.refs = p.generation, 1
+	pg.generation, pg.refs, pg.sum = p.generation, 1, 0
 	return effects.Page{Pool: p.id, Index: index, Length: length, Generation: pg.generation}
 }
 
@@ -42,7 +42,7 @@ func (p *Pool) BeginGeneration(index, length uint32) effects.Page {
 		panic("BUG: a page begins another life that is not claimed, or is granted")
 	}
 	p.generation++
-	pg.generation = p.generation
+	pg.generation, pg.sum = p.generation, 0
 	return p.CurrentPage(index, length)
 }
 

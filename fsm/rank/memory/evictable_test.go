@@ -14,7 +14,7 @@ func TestEvictablePagesAreUncounted(t *testing.T) {
 	ps := New(2, 2, prng.Shuffle{}, PoolConfig{Pages: 4, ClassShare: 4})
 	p := ps.Pool(0)
 	land := func() effects.Page {
-		id, pages := ps.GrantPages(p, 1, make([]uint32, 1), kernel.Ref{})
+		id, pages := ps.GrantPages(p, 1, make([]uint32, 1), nil, kernel.Ref{})
 		page := pages[0]
 		ps.LandPage(id, page)
 		ps.EndGrant(id)
@@ -73,7 +73,7 @@ func TestMarkEvictablePanicsInUse(t *testing.T) {
 	}
 	ps := New(2, 1, prng.Shuffle{}, PoolConfig{Pages: 1, ClassShare: 1})
 	p := ps.Pool(0)
-	_, pages := ps.GrantPages(p, 0, make([]uint32, 1), kernel.Ref{})
+	_, pages := ps.GrantPages(p, 0, make([]uint32, 1), nil, kernel.Ref{})
 	p.AddRef(pages[0]) // Readable while its writer goes on.
 	if p.IsEvictable(pages[0]) {
 		t.Error("a page that is written to could be given up")

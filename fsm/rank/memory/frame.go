@@ -24,9 +24,10 @@ func (p *Pool) BindFrame(pages []effects.Page) {
 	}
 }
 
-// AppendFrame appends the pages of the frame with this head to dst. Each gets the head's Length.
+// AppendFrame appends the pages of the frame with this head to dst. Each gets the head's Length, and its own checksum.
 func (p *Pool) AppendFrame(head effects.Page, dst []effects.Page) []effects.Page {
 	for {
+		head.Sum = p.SumOf(head)
 		dst = append(dst, head)
 		next := p.pageOf(head).next
 		if next == 0 {

@@ -104,16 +104,21 @@ func (p *Pool) GrantedPages() uint32 { return p.openPages - p.quarantinedPages }
 func (p *Pool) QuarantinedPages() uint32 { return p.quarantinedPages }
 
 // GrantPages takes len(lengths) free pages of p and grants them to class for writing. GrantPages returns the grant's id
-// and the pages, with the given lengths. The slice belongs to the table and is valid until the grant ends. The caller
-// must have checked CanGrantPages. The owner is notified of each page that lands, and of the proof that the peer cannot
-// write any more.
-func (ps *Pools) GrantPages(p *Pool, class int, lengths []uint32, owner kernel.Ref) (effects.GrantID, []effects.Page) {
+// and the pages, with the given lengths and with the checksums that their contents are to have (sums may be nil). The
+// slice belongs to the table and is valid until the grant ends. The caller must have checked CanGrantPages. The owner is
+// notified of each page that lands, and of the proof that the peer cannot write any more.
+func (ps *Pools) GrantPages(
+	p *Pool, class int, lengths []uint32, sums []effects.Sum, owner kernel.Ref,
+) (effects.GrantID, []effects.Page) {
 	g := ps.addGrant(p, owner)
 	g.class, g.openPages = class, uint32(len(lengths))
 	for i, length := range lengths {
 		index, pg := p.popFree()
 		pg.grant, pg.position = g.id, uint32(i)
-		g.pages = append(g.pages, effects.Page{Pool: p.id, Index: index, Length: length, Generation: pg.generation})
+		if len(sums) > 0 {
+			pg.sum = sums[i]
+		}
+		g.pages = append(g.pages, effects.Page{Pool: p.id, Index: index, Length: length, Sum: pg.sum, Generation: pg.generation})
 	}
 	p.usedByClass[class] += g.openPages
 	ps.grantsByClass[class]++

@@ -79,7 +79,7 @@ func TestPoolConserves(t *testing.T) {
 					t.Skip("does not fit")
 				}
 				whose := owner(kernel.OwnerPushTarget)
-				id, pages := ps.GrantPages(p, 1, lengths, whose)
+				id, pages := ps.GrantPages(p, 1, lengths, nil, whose)
 				born(t, pages)
 				grants = append(grants, granted{id: id, owner: whose, pages: append([]effects.Page(nil), pages...)})
 			},
@@ -231,7 +231,7 @@ func TestGrantsAreShared(t *testing.T) {
 	p := New(8, 3, prng.Shuffle{}, PoolConfig{Pages: 32, ClassShare: 32})
 	take := func(class int) (ids []effects.GrantID) {
 		for p.CanGrantPages(p.Pool(0), class, 1) {
-			id, _ := p.GrantPages(p.Pool(0), class, []uint32{1}, kernel.Ref{})
+			id, _ := p.GrantPages(p.Pool(0), class, []uint32{1}, nil, kernel.Ref{})
 			ids = append(ids, id)
 		}
 		return ids

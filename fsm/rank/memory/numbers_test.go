@@ -13,8 +13,8 @@ import (
 func TestGrantIDsGoOnForever(t *testing.T) {
 	for _, from := range []uint64{0, 1<<32 - 3, 1<<48 - 3, 7<<48 - 3} {
 		p := New(2, 1, prng.NewShuffle(1, 2), PoolConfig{Pages: 4, ClassShare: 4})
-		first, _ := p.GrantPages(p.Pool(0), 0, []uint32{1}, kernel.Ref{})
-		second, _ := p.GrantPages(p.Pool(0), 0, []uint32{1}, kernel.Ref{})
+		first, _ := p.GrantPages(p.Pool(0), 0, []uint32{1}, nil, kernel.Ref{})
+		second, _ := p.GrantPages(p.Pool(0), 0, []uint32{1}, nil, kernel.Ref{})
 		p.EndGrant(first)
 		p.EndGrant(second)
 		for slot := range p.grants.Slots() { // What the slots remember of their dead.
@@ -23,10 +23,10 @@ func TestGrantIDsGoOnForever(t *testing.T) {
 			p.grants.Remove(h)
 			_ = slot
 		}
-		stands, _ := p.GrantPages(p.Pool(0), 0, []uint32{1}, kernel.Ref{})
+		stands, _ := p.GrantPages(p.Pool(0), 0, []uint32{1}, nil, kernel.Ref{})
 		seen := map[effects.GrantID]bool{first: true, second: true, stands: true}
 		for n := range 12 {
-			id, pages := p.GrantPages(p.Pool(0), 0, []uint32{1}, kernel.Ref{})
+			id, pages := p.GrantPages(p.Pool(0), 0, []uint32{1}, nil, kernel.Ref{})
 			if id == 0 || SlotOf(id) == SlotOf(stands) || p.CountOpenPages(id) != 1 {
 				t.Fatalf("grant %d from %d is %#x, in slot %d beside %d", n, from, uint64(id), SlotOf(id), SlotOf(stands))
 			}
@@ -49,9 +49,9 @@ func TestGrantIDsGoOnForever(t *testing.T) {
 func TestGrantIDsAreHidden(t *testing.T) {
 	one := New(4, 1, prng.NewShuffle(1, 2), PoolConfig{Pages: 4, ClassShare: 4})
 	two := New(4, 1, prng.NewShuffle(1, 3), PoolConfig{Pages: 4, ClassShare: 4})
-	a, _ := one.GrantPages(one.Pool(0), 0, []uint32{1}, kernel.Ref{})
-	b, _ := one.GrantPages(one.Pool(0), 0, []uint32{1}, kernel.Ref{})
-	c, _ := two.GrantPages(two.Pool(0), 0, []uint32{1}, kernel.Ref{})
+	a, _ := one.GrantPages(one.Pool(0), 0, []uint32{1}, nil, kernel.Ref{})
+	b, _ := one.GrantPages(one.Pool(0), 0, []uint32{1}, nil, kernel.Ref{})
+	c, _ := two.GrantPages(two.Pool(0), 0, []uint32{1}, nil, kernel.Ref{})
 	if a>>slotBits == b>>slotBits || a == c {
 		t.Errorf("%#x, %#x of one pool, %#x of another", uint64(a), uint64(b), uint64(c))
 	}

@@ -53,6 +53,7 @@ type page struct {
 	readLeases uint32      // read grants on the page, in force or in quarantine
 	landedFor  landedClass // the class that the page landed for
 	next       uint32      // the next page of the frame: index plus 1; 0: none
+	sum        effects.Sum // the checksum that the content of this generation is to have; 0: none is known
 	reserved   bool        // the engine has reserved the page, so its commands may name the page
 }
 
@@ -135,7 +136,7 @@ func (p *Pool) popFree() (uint32, *page) {
 		panic(fmt.Sprintf("BUG: page %d on the free list is in use", i))
 	}
 	p.generation++
-	pg.generation = p.generation
+	pg.generation, pg.sum = p.generation, 0
 	return i, pg
 }
 
@@ -187,6 +188,12 @@ func (p *Pool) TakePages(n uint32, dst []effects.Page) []effects.Page {
 func (p *Pool) IsLive(g effects.Page) bool {
 	return g.Pool == p.id && p.hasPage(g.Index) && p.pageAt(g.Index).generation == g.Generation && p.pageAt(g.Index).refs > 0
 }
+
+// SumOf returns the checksum that the content of the page is to have, or 0 if none is known.
+func (p *Pool) SumOf(g effects.Page) effects.Sum { return p.pageOf(g).sum }
+
+// SetSum records the checksum that the content of the page is to have.
+func (p *Pool) SetSum(g effects.Page, sum effects.Sum) { p.pageOf(g).sum = sum }
 
 // ReservePage marks the page as reserved by the engine. Until UnreservePage, commands of the engine may name the page.
 // Commands may not name other pages: for example, a page that the engine has handed over to the store is still in use,

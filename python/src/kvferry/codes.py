@@ -70,6 +70,9 @@ class Code(enum.IntEnum):
     # peer in whose name the message came. Give the identity its role in the policy of the end that refused, or restart
     # the process whose identity has changed.
     FORBIDDEN = 25
+    # Bytes do not have the checksum that their source stated, so the chunk is not used. Recompute; if it happens again,
+    # examine the memory and the network of both ends.
+    CORRUPT = 26
 
     @classmethod
     def of(cls, number: int) -> Code:
@@ -116,4 +119,5 @@ REMEDIES = {
     Code.FORBIDDEN: (
         "give the identity its role in the policy of the end that refuses, or restart a process whose identity changed"
     ),
+    Code.CORRUPT: "compute it; if it happens again, test the memory and the network of both ends",
 }

@@ -80,6 +80,7 @@ func (x *Engine) OnShare(v *env.Env, s *store.Store, t effects.Ticket, c *Share,
 		page := c.Pages[i]
 		page.Length = uint32(x.cfg.PageBytes)
 		v.EnginePool().HoldPage(page)
+		v.EnginePool().SetSum(page, page.Sum)
 		hash := s.HashKey(key)
 		if entry, kept := s.KeepEnginePage(v, hash, key, page); kept {
 			at, chunk := x.shares.chunks.Add()

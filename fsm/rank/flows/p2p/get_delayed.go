@@ -36,7 +36,7 @@ func (f *Requester) keepLoan(e *flow.Env, h table.Handle, r *getRow) {
 		f.finishGet(e, h, r, effects.TooMany)
 		return
 	}
-	p := e.Landings.PlanKeys(&e.Store, ownClass, f.keys, e.Cfg.Layout.TokenCount(), true)
+	p := e.Landings.PlanKeys(&e.Store, ownClass, f.keys, m.Ext.Sums, e.Cfg.Layout.TokenCount(), true)
 	p.EndFills(&e.Env, &e.Store) // PlanKeys began fills, but nothing is read now.
 	if p.PagesNeeded() == 0 {
 		e.Out.Mark(Marks.CameElsewhere)
@@ -54,7 +54,7 @@ func (f *Requester) keepLoan(e *flow.Env, h table.Handle, r *getRow) {
 		if at := &p.Keys[i]; at.NeedsPage() {
 			e.Deferred.AddChunk(&e.Store, keptLoan, p.Hashes[i], f.keys[i], p.Lengths[at.Page], effects.RemotePage{
 				Buffer: effects.BufferID(m.RemoteUUIDs[i]), Index: uint32(m.RemoteIndexes[i]),
-				Generation: effects.Generation(m.Ext.Generations[i]),
+				Sum: effects.SumAt(m.Ext.Sums, i), Generation: effects.Generation(m.Ext.Generations[i]),
 			})
 		}
 	}

@@ -124,7 +124,7 @@ func (f *Requester) startRead(e *flow.Env, h table.Handle, r *getRow) {
 		f.failNoPages(e, h, r)
 		return
 	}
-	p := e.Landings.PlanKeys(&e.Store, ownClass, f.keys, e.Cfg.Layout.TokenCount(), true)
+	p := e.Landings.PlanKeys(&e.Store, ownClass, f.keys, m.Ext.Sums, e.Cfg.Layout.TokenCount(), true)
 	if !p.FitsPool(&e.Env, &e.Store, e.LandingPool(), ownClass) {
 		p.EndFills(&e.Env, &e.Store)
 		f.failNoPages(e, h, r)
@@ -147,7 +147,7 @@ func (f *Requester) startRead(e *flow.Env, h table.Handle, r *getRow) {
 		if at := &p.Keys[i]; at.NeedsPage() {
 			f.pairs = append(f.pairs, effects.Pair{Local: pages[at.Page], Remote: effects.RemotePage{
 				Buffer: effects.BufferID(m.RemoteUUIDs[i]), Index: uint32(m.RemoteIndexes[i]),
-				Generation: effects.Generation(m.Ext.Generations[i]),
+				Sum: effects.SumAt(m.Ext.Sums, i), Generation: effects.Generation(m.Ext.Generations[i]),
 			}})
 		}
 	}

@@ -216,7 +216,7 @@ func (o *Owner) startReplyTo(e *flow.Env, selfID effects.Incarnation, echo int64
 	*m = protocol.AscendBatchedLookupAndGetRetMsg{
 		RemoteUUIDs: m.RemoteUUIDs[:0], RemoteIndexes: m.RemoteIndexes[:0], HasExt: true,
 		Ext: protocol.P2PGetReplyExt{
-			Version: link.VersionMax, Incarnation: protocol.UUID(selfID), Generations: m.Ext.Generations[:0],
+			Version: link.VersionMax, Incarnation: protocol.UUID(selfID), Generations: m.Ext.Generations[:0], Sums: m.Ext.Sums[:0],
 			Stamps: protocol.Stamps{ClockNS: int64(e.Now), EchoNS: echo},
 		},
 	}
@@ -225,10 +225,10 @@ func (o *Owner) startReplyTo(e *flow.Env, selfID effects.Incarnation, echo int64
 // addLoanToReply adds the pages of a loan and its remaining time to the reply.
 func (o *Owner) addLoanToReply(e *flow.Env, x *loan.Loan) {
 	m := &o.reply
-	for _, page := range x.Pages() {
+	for i, page := range x.Pages() {
 		buffer, index := e.Cfg.PageName(page)
 		m.RemoteUUIDs, m.RemoteIndexes = append(m.RemoteUUIDs, buffer), append(m.RemoteIndexes, index)
-		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
+		m.Ext.Generations, m.Ext.Sums = append(m.Ext.Generations, uint64(page.Generation)), effects.AppendSum(m.Ext.Sums, i, page.Sum)
 	}
 	if x.IsCut() {
 		o.addShareUsedUp()

@@ -40,7 +40,7 @@ func (f *Source) sendOffer(e *flow.Env, h table.Handle, conn effects.Conn) {
 		m.Keys = append(m.Keys, p.Key(i))
 		m.SenderUUIDs = append(m.SenderUUIDs, e.Cfg.Buffer)
 		m.SenderIndexes = append(m.SenderIndexes, int64(page.Index))
-		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
+		m.Ext.Generations, m.Ext.Sums = append(m.Ext.Generations, uint64(page.Generation)), effects.AppendSum(m.Ext.Sums, i, page.Sum)
 	}
 	p.SendRequest(e, m.Append(e.Out.Arena()), nil, sourceRef(kindOffer, h), sourceRef(timerReply, h))
 }
@@ -66,7 +66,7 @@ func (p *putRow) resetMessage(e *flow.Env, m *protocol.PullReadyNotif, cfg *Sour
 	m.HasExt = true
 	m.Ext = protocol.PullReadyExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.SelfID), To: protocol.UUID(p.PeerID), Operation: p.Operation,
-		Generations: m.Ext.Generations[:0], Withdraw: m.Ext.Withdraw[:0], Stamps: e.Links.IncarnationOf(p.Peer).ClockStamps(e.Now),
+		Generations: m.Ext.Generations[:0], Sums: m.Ext.Sums[:0], Withdraw: m.Ext.Withdraw[:0], Stamps: e.Links.IncarnationOf(p.Peer).ClockStamps(e.Now),
 	}
 }
 

@@ -28,7 +28,7 @@ func (t *Target) keepOffer(e *flow.Env, ev *effects.Received, class int) {
 		return
 	}
 	request := e.Store.HashRequest(m.Ext.Request)
-	p := e.Landings.PlanKeys(&e.Store, class, m.Keys, m.LastChunkTokens, true)
+	p := e.Landings.PlanKeys(&e.Store, class, m.Keys, m.Ext.Sums, m.LastChunkTokens, true)
 	p.EndFills(&e.Env, &e.Store) // The plan began fills, which nothing would complete.
 	t.presentIndexes = p.ClaimReady(&e.Env, &e.Store, class, request, t.presentIndexes[:0])
 	if p.PagesNeeded() == 0 {
@@ -49,7 +49,7 @@ func (t *Target) keepOffer(e *flow.Env, ev *effects.Received, class int) {
 		}
 		e.Deferred.AddChunk(&e.Store, h, p.Hashes[i], m.Keys[i], p.Lengths[at.Page], effects.RemotePage{
 			Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]),
-			Generation: effects.Generation(m.Ext.Generations[i]),
+			Sum: effects.SumAt(m.Ext.Sums, i), Generation: effects.Generation(m.Ext.Generations[i]),
 		})
 	}
 	renews := t.renewers.SetAddress(&e.Env, class, m.Ext.Renew)

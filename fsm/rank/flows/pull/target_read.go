@@ -66,7 +66,7 @@ func (t *Target) startRead(
 			return allocqueue.Shortfall{}, true
 		}
 	}
-	p := e.Landings.PlanKeys(&e.Store, class, m.Keys, m.LastChunkTokens, true)
+	p := e.Landings.PlanKeys(&e.Store, class, m.Keys, m.Ext.Sums, m.LastChunkTokens, true)
 	fresh := p.PagesNeeded()
 	if !p.FitsPool(&e.Env, &e.Store, e.Pool, class) {
 		p.EndFills(&e.Env, &e.Store)
@@ -96,7 +96,7 @@ func (t *Target) startRead(
 		if at := &p.Keys[i]; at.NeedsPage() {
 			t.pairs = append(t.pairs, effects.Pair{Local: pages[at.Page], Remote: effects.RemotePage{
 				Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]),
-				Generation: effects.Generation(m.Ext.Generations[i]),
+				Sum: effects.SumAt(m.Ext.Sums, i), Generation: effects.Generation(m.Ext.Generations[i]),
 			}})
 		}
 	}

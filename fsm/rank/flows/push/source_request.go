@@ -40,7 +40,12 @@ func (f *Source) sendAllocRequest(e *flow.Env, h table.Handle, conn effects.Conn
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.SelfID), To: protocol.UUID(p.PeerID),
 		Operation: p.Operation, Attempt: p.Attempt, Request: e.Commands.RequestID(p.Request),
 		PatienceNS: uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now)))),
-		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
+		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0], Sums: m.Ext.Sums[:0],
+	}
+	for i := range p.Pages {
+		if !p.namesChunks { // Otherwise the layers of a chunk are gathered into one page, of which no checksum is known.
+			m.Ext.Sums = effects.AppendSum(m.Ext.Sums, i, p.Pages[i].Sum)
+		}
 	}
 	if p.Requester.Owner != kernel.OwnerNone && p.OpeningGrant == 0 {
 		// A request that waits for pages would hold up the layers behind, which need no pages and may free some
@@ -172,7 +177,7 @@ func (f *Source) sendCommitOrAbort(e *flow.Env, h table.Handle, conn effects.Con
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.SelfID), To: protocol.UUID(p.PeerID), Operation: p.Operation,
-		Commit: m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
+		Commit: m.Ext.Commit[:0], Abort: m.Ext.Abort[:0], Sums: m.Ext.Sums[:0],
 	}
 	if p.abortGrant {
 		m.Ext.Abort = append(m.Ext.Abort, uint64(p.Grant))

@@ -115,7 +115,7 @@ func (t *Target) planLayers(e *flow.Env, replyTo effects.Request, class int, pee
 		return nil, lacks, true
 	}
 	p, code, i := e.Landings.PlanLayers(&e.Env, &e.Store, &run, &landing.LayerBatch{
-		Keys: m.Keys, LastTokens: m.LastChunkTokens, Operation: m.Ext.Operation,
+		Keys: m.Keys, Sums: m.Ext.Sums, LastTokens: m.LastChunkTokens, Operation: m.Ext.Operation,
 		Opened: effects.GrantID(m.Ext.Opened),
 	})
 	if code == effects.TooMany {
@@ -156,6 +156,16 @@ func (t *Target) checkCarried(e *flow.Env) (effects.Code, *effects.Why) {
 		}
 	case carried != whole:
 		return effects.Malformed, &effects.Why{Field: "kvf_bytes", Ours: flow.FormatCount(whole), Theirs: flow.FormatCount(carried)}
+	}
+	for i := range m.Ext.Sums {
+		chunk := m.Ext.Carried[uint64(i)*e.Cfg.PageBytes:]
+		chunk = chunk[:min(uint64(len(chunk)), e.Cfg.PageBytes)]
+		if sum := effects.SumAt(m.Ext.Sums, i); sum != 0 && sum != effects.SumOf(chunk) {
+			e.Out.Mark(landing.Marks.LandedCorrupt)
+			return effects.Corrupt, &effects.Why{
+				Field: flow.EntryName("kvf_sums", i), Ours: flow.FormatCount(uint32(effects.SumOf(chunk))), Theirs: flow.FormatCount(uint32(sum)),
+			}
+		}
 	}
 	return effects.OK, nil
 }

@@ -25,7 +25,7 @@ func (t *Target) serveRequest(
 		if p, lacks, done = t.planLayers(e, replyTo, class, peerID, requestHash); p == nil {
 			return lacks, done
 		}
-	} else if p = e.Landings.PlanKeys(s, class, t.message.Keys, lastTokens, t.cfg.ReplyForm != protocol.FormAsync1); !p.FitsPool(
+	} else if p = e.Landings.PlanKeys(s, class, t.message.Keys, t.message.Ext.Sums, lastTokens, t.cfg.ReplyForm != protocol.FormAsync1); !p.FitsPool(
 		&e.Env, s, e.Pool, class) {
 		p.EndFills(&e.Env, s)
 		return e.ShortfallOf(p, allocqueue.MaxTime), false

@@ -77,8 +77,8 @@ func CountFitting(cfg *flow.Config, request []byte, keys [][]byte) int {
 }
 
 // pageNameBytes is an upper bound of the bytes that a reply has for each chunk beside its key: an index, a
-// generation and a length.
-const pageNameBytes = 3 * 9
+// generation, a length and a checksum.
+const pageNameBytes = 3*9 + 5
 
 // Config is the configuration of a Source.
 type Config struct {

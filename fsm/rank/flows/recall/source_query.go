@@ -188,9 +188,9 @@ func (f *Source) planPairs(e *flow.Env, r *recallRow) bool {
 			length == 0 || length > e.Cfg.PageBytes {
 			return false
 		}
-		r.Pages[i].Length = uint32(length)
+		r.Pages[i].Length, r.Pages[i].Sum = uint32(length), effects.SumAt(m.Ext.Sums, i)
 		f.pairs = append(f.pairs, effects.Pair{Local: r.Pages[i], Remote: effects.RemotePage{
-			Buffer: buffer.ID, Index: uint32(index), Generation: effects.Generation(m.Ext.Generations[i]),
+			Buffer: buffer.ID, Index: uint32(index), Sum: r.Pages[i].Sum, Generation: effects.Generation(m.Ext.Generations[i]),
 		}})
 	}
 	r.hits = uint32(n)

@@ -126,7 +126,7 @@ func (f *Target) startReply() {
 	*m = protocol.CacheQueryResponse{
 		CachedKeys: m.CachedKeys[:0], CachedIndexes: m.CachedIndexes[:0], HasExt: true,
 		Ext: protocol.CacheReplyExt{
-			Version: link.VersionMax, Incarnation: f.query.Ext.To, Generations: m.Ext.Generations[:0],
+			Version: link.VersionMax, Incarnation: f.query.Ext.To, Generations: m.Ext.Generations[:0], Sums: m.Ext.Sums[:0],
 			Lengths: m.Ext.Lengths[:0], Done: append(m.Ext.Done[:0], f.query.Ext.Done...),
 		},
 	}
@@ -138,7 +138,7 @@ func (f *Target) addLoanToReply(e *flow.Env, x *loan.Loan) {
 	for i, page := range x.Pages() {
 		m.CachedKeys, m.CachedIndexes = append(m.CachedKeys, f.query.Keys[i]), append(m.CachedIndexes, int64(page.Index))
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
-		m.Ext.Lengths = append(m.Ext.Lengths, uint64(page.Length))
+		m.Ext.Lengths, m.Ext.Sums = append(m.Ext.Lengths, uint64(page.Length)), effects.AppendSum(m.Ext.Sums, i, page.Sum)
 		short = short || uint64(page.Length) != e.Cfg.PageBytes
 	}
 	if !short {

@@ -102,7 +102,7 @@ func TestGathers(t *testing.T) {
 					return
 				}
 				g.of.RedeemPage(g.env(), at)
-				id, granted := g.pools.GrantPages(g.pools.Pool(0), 1, []uint32{64}, kernel.Ref{Owner: kernel.OwnerPushTarget})
+				id, granted := g.pools.GrantPages(g.pools.Pool(0), 1, []uint32{64}, nil, kernel.Ref{Owner: kernel.OwnerPushTarget})
 				g.of.RecordGrant(g.env(), at, id)
 				x.places[layer], x.grants[layer], x.granted[layer] = at, id, granted[0]
 			},

@@ -115,7 +115,7 @@ func (l *Landings) HasRoom(v *env.Env, s *store.Store, keys int) bool {
 //
 // Invariant: from here on the pages become free only through the end of the grant (M1).
 func (l *Landings) BeginGrant(v *env.Env, p *Plan, pool *memory.Pool, purpose Purpose) (*Landing, []effects.Page) {
-	id, pages := v.Pools.GrantPages(pool, purpose.Class, p.Lengths, kernel.Ref{Owner: purpose.Owner})
+	id, pages := v.Pools.GrantPages(pool, purpose.Class, p.Lengths, p.Sums, kernel.Ref{Owner: purpose.Owner})
 	slot := int(memory.SlotOf(id))
 	for slot >= len(l.rows) {
 		l.rows = append(l.rows, Landing{})
@@ -215,6 +215,10 @@ func (l *Landings) OnLanded(v *env.Env, s *store.Store, x *Landing, ev *effects.
 	if !ev.Complete {
 		v.Out.Mark(Marks.LandedPartly)
 		code = effects.Faulted
+	}
+	if ev.Corrupt > 0 {
+		v.Out.Mark(Marks.LandedCorrupt)
+		code = effects.Corrupt
 	}
 	for _, page := range ev.Pages {
 		if !l.LandPage(v, s, x, page, claim) {

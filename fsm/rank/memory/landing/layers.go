@@ -14,8 +14,9 @@ import (
 // LayerBatch is a batch of layers of chunks.
 type LayerBatch struct {
 	Keys       [][]byte
-	LastTokens uint32 // tokens of a layer's page; checked when the message arrives
-	Operation  uint64 // the number of the batch; the sender counts it up
+	Sums       []uint64 // checksums of the layers; empty if the sender states none
+	LastTokens uint32   // tokens of a layer's page; checked when the message arrives
+	Operation  uint64   // the number of the batch; the sender counts it up
 	// Opened is the grant under which the first layers of these chunks came; 0 if no layers have come yet.
 	Opened effects.GrantID
 }
@@ -35,7 +36,8 @@ type LayerBatch struct {
 // arrives and opens a bundle.
 func (l *Landings) PlanLayers(v *env.Env, s *store.Store, run *bundle.Run, b *LayerBatch) (p *Plan, code effects.Code, at int) {
 	p = &l.planBuf
-	p.Keys, p.Lengths, p.Hashes, p.begunBundles = p.Keys[:0], p.Lengths[:0], p.Hashes[:0], p.begunBundles[:0]
+	p.Keys, p.Lengths, p.Sums, p.Hashes = p.Keys[:0], p.Lengths[:0], p.Sums[:0], p.Hashes[:0]
+	p.begunBundles = p.begunBundles[:0]
 	p.Unpromised = false
 	length := uint32(l.cfg.TokenBytes * uint64(b.LastTokens))
 	claimable, claimed := s.ClaimsLeft(run.Class), store.Entry(0)
@@ -95,7 +97,7 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, run *bundle.Run, b *La
 			return p, code, i
 		}
 		p.Keys = append(p.Keys, KeyPlan{entry: place, DuplicateOf: -1, Page: len(p.Lengths)})
-		p.Lengths = append(p.Lengths, length)
+		p.Lengths, p.Sums = append(p.Lengths, length), append(p.Sums, effects.SumAt(b.Sums, i))
 	}
 	return p, effects.OK, 0
 }

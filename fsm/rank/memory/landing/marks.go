@@ -10,6 +10,7 @@ var Marks = effects.NewMarks[struct {
 	Trusted        effects.Mark
 	LandedUnknown  effects.Mark
 	LandedPartly   effects.Mark
+	LandedCorrupt  effects.Mark
 	LandedLate     effects.Mark
 	FillLostRace   effects.Mark
 	GrantExpired   effects.Mark

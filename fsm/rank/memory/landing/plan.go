@@ -12,8 +12,9 @@ import (
 // or gets a page of the grant that follows. A plan is valid until the next plan is made.
 type Plan struct {
 	Keys    []KeyPlan
-	Hashes  []uint64 // hashes of the keys
-	Lengths []uint32 // lengths in bytes of the pages that are needed
+	Hashes  []uint64      // hashes of the keys
+	Lengths []uint32      // lengths in bytes of the pages that are needed
+	Sums    []effects.Sum // checksums of the contents of these pages, as far as the source has stated them
 	// Unpromised reports that a chunk was ready and could not be promised, because the class has no claim left.
 	Unpromised   bool
 	begunBundles []table.Handle // the bundles that the plan began
@@ -39,10 +40,11 @@ func (p *Plan) ContentHash(lastTokens uint32) uint64 { return ContentHash(p.Hash
 // PlanKeys plans each key of a batch. PlanKeys begins a fill for each key that needs a page; EndFills or the landing
 // ends the fill. A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if
 // a claim can keep the chunk until the request comes. Without room for the claim the chunk gets a new page, because the
-// chunk would be promised and might be gone when the request comes.
-func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, lastTokens uint32, dedup bool) *Plan {
+// chunk would be promised and might be gone when the request comes. sums are the checksums that the source of the
+// chunks states for them, or empty.
+func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, sums []uint64, lastTokens uint32, dedup bool) *Plan {
 	p := &l.planBuf
-	p.Keys, p.Lengths, p.Hashes = p.Keys[:0], p.Lengths[:0], p.Hashes[:0]
+	p.Keys, p.Lengths, p.Sums, p.Hashes = p.Keys[:0], p.Lengths[:0], p.Sums[:0], p.Hashes[:0]
 	s.BeginBatch()
 	claimable := s.ClaimsLeft(class)
 	p.Unpromised = false
@@ -58,8 +60,9 @@ func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, lastTokens
 		if first, repeated := s.NotedPosition(h); repeated {
 			x := p.Keys[first]
 			x.DuplicateOf = first
-			if !x.Ready {
-				p.Lengths[x.Page] = max(p.Lengths[x.Page], length)
+			if !x.Ready && p.Lengths[x.Page] != length {
+				// Which of the two lengths is stored is up to the source, and a checksum is of one of them.
+				p.Lengths[x.Page], p.Sums[x.Page] = max(p.Lengths[x.Page], length), 0
 			}
 			p.Keys = append(p.Keys, x)
 			continue
@@ -77,7 +80,7 @@ func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, lastTokens
 		if !x.Ready {
 			x.entry = s.BeginFill(hash, key)
 			x.Page = len(p.Lengths)
-			p.Lengths = append(p.Lengths, length)
+			p.Lengths, p.Sums = append(p.Lengths, length), append(p.Sums, effects.SumAt(sums, i))
 		}
 		s.NotePosition(x.entry, i)
 		p.Keys = append(p.Keys, x)

@@ -23,7 +23,7 @@ func (x *Copies) Begin(
 ) []effects.CopyPair {
 	x.targets = v.Pool.TakePages(uint32(len(from)), x.targets[:0])
 	for i := range x.targets {
-		x.targets[i].Length = from[i].Length
+		x.targets[i].Length, x.targets[i].Sum = from[i].Length, from[i].Sum
 		v.Pools.PoolOf(from[i]).HoldPage(from[i])
 		v.Pool.HoldPage(x.targets[i])
 	}

@@ -352,9 +352,9 @@ func TestInboundPeersAreBounded(t *testing.T) {
 	if _, known := meet(two); known {
 		t.Fatal("the inbound peer unseen for longest stayed")
 	}
-	r.pools.GrantPages(r.pool, class, []uint32{pageBytes}, kernel.Ref{})
+	r.pools.GrantPages(r.pool, class, []uint32{pageBytes}, nil, kernel.Ref{})
 	three3, _ := meet(three)
-	r.pools.GrantPages(r.pool, three3, []uint32{pageBytes}, kernel.Ref{})
+	r.pools.GrantPages(r.pool, three3, []uint32{pageBytes}, nil, kernel.Ref{})
 	if admit(two) {
 		t.Fatal("an inbound peer with pages had to go")
 	}

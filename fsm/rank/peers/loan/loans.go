@@ -150,6 +150,7 @@ func (l *Loans) FindPrefix(v *env.Env, s *store.Store, class int, keys [][]byte)
 			l.foundCut = true
 			break
 		}
+		page.Sum = v.Pools.PoolOf(page).SumOf(page)
 		l.foundEntries, l.foundPages = append(l.foundEntries, h), append(l.foundPages, page)
 	}
 	return len(l.foundPages)
