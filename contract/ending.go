@@ -117,16 +117,17 @@ var legalCodes = [verbCount][]effects.Code{
 	Revoking: {effects.OK},
 	// On fenced planes the owner of the pages checks each request, or a reader that needs no help of the owner does:
 	// Stale to NotFound are the results of that check. For a push, Withdrawn and Faulted may also come from the
-	// target's machine. Mismatch ends no read, because a read may take less than was granted.
+	// target's machine. Mismatch ends no read, because a read may take less than was granted. Corrupt: what was stored or
+	// read does not have its checksum.
 	Transferring: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted,
 		effects.Closed,
 		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid,
-		effects.NotFound},
+		effects.NotFound, effects.Corrupt},
 	// OK: the device reported that the operation did complete. Otherwise the code of the first completion.
 	Settling: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted,
 		effects.Closed,
 		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid,
-		effects.NotFound},
+		effects.NotFound, effects.Corrupt},
 	// Unsupported: the driver was given no device code. Closed: the driver ends before the turn of the scatter.
 	Scattering: {effects.OK, effects.Faulted, effects.Unsupported, effects.Closed},
 	// Faulted: the device reported an error. Closed: the driver ends before the turn of the copy.

@@ -54,8 +54,16 @@ func (s *linkCase) fillPages(at End, first, n uint32) []effects.Page {
 
 // grantPages grants pages of B for storing.
 func (s *linkCase) grantPages(to effects.Incarnation, first, n, length uint32) (effects.GrantID, []effects.Page) {
+	return s.grantSums(to, first, n, length, 0)
+}
+
+// grantSums grants pages of B for storing content with a checksum.
+func (s *linkCase) grantSums(to effects.Incarnation, first, n, length uint32, sum effects.Sum) (effects.GrantID, []effects.Page) {
 	s.nodes[B].grant++
 	pages := s.newGenerations(B, first, n, length)
+	for i := range pages {
+		pages[i].Sum = sum
+	}
 	s.issue(B, &effects.Grant{ID: s.nodes[B].grant, Peer: to, Pages: pages})
 	return s.nodes[B].grant, pages
 }

@@ -68,6 +68,11 @@ func refusedPulls() []Scenario[DataStage] {
 			e.Pairs[2].Remote.Generation += 100
 			return s.runTransfer(e)
 		}),
+		pullScenario("a read of other bytes than were stated", failures(effects.Corrupt), func(s *pullCase) Ending {
+			e := s.newTransfer()
+			e.Pairs[1].Remote.Sum = wrongSum
+			return s.runTransfer(e)
+		}),
 		pullScenario("a read of more bytes than granted", failures(effects.TooLarge), func(s *pullCase) Ending {
 			s.revokeGrant()
 			short := s.fillPages(B, pullPages, pullPages)

@@ -11,6 +11,9 @@ type pushCase struct {
 
 const pushPages = 3
 
+// wrongSum is a checksum that no content of a stage has. A stage compares checksums.
+const wrongSum effects.Sum = 2
+
 // newPushCase sets up what most scenarios need.
 func newPushCase(p *trial, stage DataStage) *pushCase {
 	s := &pushCase{linkCase: linkNodes(p, stage)}

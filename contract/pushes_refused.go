@@ -24,6 +24,16 @@ func refusedPushes() []Scenario[DataStage] {
 				end, _ := EndingOf(&ev)
 				return end
 			}},
+		pushScenario("a push of other bytes than were stated", failures(effects.Corrupt), func(s *pushCase) Ending {
+			s.revokeGrant()
+			s.grant, s.into = s.grantSums(s.a.Incarnation, 0, pushPages, s.b.PageBytes, wrongSum)
+			end := s.awaitEnd(s.startTransfer())
+			landed := awaitEvent(s.trial, B, func(e *effects.Landed) bool { return e.Grant == s.grant })
+			if landed != nil && (landed.Corrupt == 0 || len(landed.Pages) > 0) {
+				s.fail("%d pages landed, and %d are said to be corrupt", len(landed.Pages), landed.Corrupt)
+			}
+			return end
+		}),
 		pushScenario("a push after its time", endings(Transferring, effects.Expired), func(s *pushCase) Ending {
 			e := s.newTransfer()
 			e.NotAfter = s.stage.Now(A) - 1

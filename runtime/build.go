@@ -31,8 +31,9 @@ type nodeBuilder struct {
 	// key is the key of this incarnation. The values that the machine draws follow from the key too.
 	key identity.Key
 
-	mailbox *mailbox
-	driver  *rankDriver
+	mailbox  *mailbox
+	driver   *rankDriver
+	verifier *plane.Verifier // nil: nothing is compared with checksums
 }
 
 // buildNode opens the control sockets, the pools and the planes, makes the machine, and starts the node's loop. After
@@ -81,6 +82,7 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 	b.driver.facts.lines, b.driver.facts.caller = loglimit.New(b.driver.log), b.driver.control.Caller
 	b.driver.tickets = newTicketTable(draft.Limits().Commands)
 	b.driver.scatterCalls = newScatterCalls(b.mailbox)
+	b.verifier = newVerifier(b.cfg.Data.Checksums, b.cfg.Data.KeepCorrupt, b.driver.log)
 	if err := b.openPlanes(draft, &machine); err != nil {
 		return nil, err
 	}
@@ -96,7 +98,7 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 		poolKey:    b.cfg.PoolKey(),
 		deviceFrom: b.cfg.Pages + b.cfg.ArenaPages, devicePages: b.cfg.NPUPages,
 		inProcess: b.driver.memory.hostBytes(first) != nil && b.cfg.NPUPages == 0, hasAddresses: b.driver.memory.deviceAddress(first) != 0,
-		drainTimeout: b.cfg.DrainTimeout, log: b.driver.log,
+		drainTimeout: b.cfg.DrainTimeout, log: b.driver.log, verifier: b.verifier,
 		keysPerBatch: r.Limits().PagesPerBatch, keyBytesMax: b.cfg.Limits.KeyBytes, cfg: machine,
 		machine: r, tickets: b.driver.tickets, driver: b.driver, loop: newLoop(r, b.mailbox, b.driver),
 		logHandler: b.logHandler, containment: b.options.containment, failed: make(chan struct{}), closeToken: make(chan struct{}, 1)}
@@ -173,7 +175,7 @@ func (b *nodeBuilder) openMemory(draft *rank.Rank, env *plane.Env) error {
 	c := plane.PoolConfig{Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(),
 		Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit, Lock: b.cfg.Pool.Lock,
 		Huge:       b.cfg.Pool.HugePages,
-		Attachable: b.options.attachable}
+		Attachable: b.options.attachable, Verifier: b.verifier}
 	m := &processMemory{}
 	b.driver.memory = m
 	pool, err := b.newPool(c, env)

@@ -18,6 +18,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/internal/asynclog"
+	"github.com/kvferry/kvferry/runtime/plane"
 )
 
 // bg is the context of log records, because a log record belongs to no caller.
@@ -43,6 +44,8 @@ type Node struct {
 	layers         int  // layers of a chunk, each in a page of its own; 0: a page holds a whole chunk
 	prefills       *prefillTable
 	blockGeometry  *geometry.Geometry // of a pool that is memory of the engine; nil: the pool is the node's
+
+	verifier *plane.Verifier // nil: the node neither states nor compares checksums
 
 	keysPerBatch int // limit of chunks in one command
 	keyBytesMax  int // limit of the length of a key, in bytes

@@ -163,6 +163,7 @@ func (n *Node) saveChunks(op string, r *prefillRecord, layer, tokensDone int, p 
 			page.Length = uint32(n.pageBytes)
 			body.Pages = append(body.Pages, page)
 		}
+		n.stateSums(body.Pages)
 		bodies = append(bodies, body)
 	}
 	if savesMax := int64(n.prefills.savesMax); n.prefills.savesInUse.Load()+int64(len(bodies)) > savesMax {
@@ -306,6 +307,7 @@ func (n *Node) finishTail(op string, r *prefillRecord, body *layerwise.Finish, c
 		page.Length = uint32(tailTokens) * uint32(n.layout.TokenBytes())
 		body.Pages = append(body.Pages, page)
 	}
+	n.stateSums(body.Pages)
 	return p.lendPages(op, func() (*commandGroup, error) { return n.prefills.submitCounted(n, op, []effects.CommandBody{body}) })
 }
 

@@ -275,6 +275,7 @@ func (s Sender) newPutCommand(ctx context.Context, p *Put) (*engine.Put, error) 
 		pages[i].Length = uint32(s.node.pageBytes)
 	}
 	pages[len(pages)-1].Length = uint32(lastBytes)
+	s.node.stateSums(pages)
 	return &engine.Put{Peer: engine.Peer(p.Peer), Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
 		LastChunkTokens: tokens, Last: p.Last, Timeout: commandTimeout(ctx, p.Timeout, s.node.cfg.PutTimeout)}, nil
 }

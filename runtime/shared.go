@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -110,8 +111,10 @@ func (p *Pages) sharePart(first int, keys [][]byte, left int) (id effects.Ticket
 		return 0, 0, argumentError("share", "Pages", "already stored", "pages that still belong to the handle",
 			"share only pages that were not stored")
 	}
+	pages := slices.Clone(p.pages[first : first+count])
+	p.node.stateSums(pages)
 	t, err := p.node.submitCommand("share", classWork, &engine.Share{
-		Reserved: p.releases[first/p.node.keysPerBatch].(*engine.Release).Reserved, Keys: keys, Pages: p.pages[first : first+count],
+		Reserved: p.releases[first/p.node.keysPerBatch].(*engine.Release).Reserved, Keys: keys, Pages: pages,
 	})
 	if err != nil {
 		return 0, 0, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,8 +54,9 @@ func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int
 		part := min(len(keys)-done, n.keysPerBatch-at%n.keysPerBatch) // Within one of the Reserve commands behind the handle.
 		body := &engine.Store{
 			Reserved: pages.releases[at/n.keysPerBatch].(*engine.Release).Reserved, Keys: keysToBytes(keys[done : done+part]),
-			Pages: pages.pages[at : at+part],
+			Pages: slices.Clone(pages.pages[at : at+part]),
 		}
+		n.stateSums(body.Pages)
 		if err := pages.passToCache("store", at, part, func() error {
 			t, err := n.submitCommand("store", classWork, body)
 			if err != nil {

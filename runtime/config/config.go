@@ -205,6 +205,10 @@ type Data struct {
 	NonTemporalBytes uint64
 	// TCPStreams is the number of TCP streams that carry the transfers of one peer; 0 lets the driver choose.
 	TCPStreams uint32
+	// Checksums makes the node state the checksums of its engine's chunks, and compare what arrives.
+	Checksums bool
+	// KeepCorrupt is the folder to which pages without the stated checksum are written; empty: nowhere.
+	KeepCorrupt string
 	// Overcommit allocates the memory of the pools when a page is first touched, instead of when the node opens.
 	Overcommit bool
 	// TCPHost is the host where the TCP plane listens, and the host that is advertised; PeerHost if the file has none.

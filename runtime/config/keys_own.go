@@ -15,6 +15,13 @@ const connsMax = 1 << 15
 // overcommitKey selects when the memory of the pools is allocated.
 const overcommitKey = "data.overcommit"
 
+// checksumKey selects whether chunks are compared with checksums of their sources, and keepCorruptKey what becomes of
+// those that differ.
+const (
+	checksumKey    = "data.checksum"
+	keepCorruptKey = "data.checksum_keep"
+)
+
 // lockKey selects whether the pages are locked in memory, and hugeKey whether the pool is in huge pages.
 const (
 	lockKey = "pool.lock"
@@ -214,6 +221,15 @@ var nodeKeys = []key{
 	{name: overcommitKey, kind: boolKind(func(d *draft) *bool { return &d.cfg.Data.Overcommit }), def: "false",
 		doc: "allocate the pools' memory when a page is first touched, and not when the node opens. If no memory is left at " +
 			"that time, the kernel kills this process or another"},
+	{name: checksumKey, kind: wordKind(func(d *draft) *bool { return &d.cfg.Data.Checksums },
+		[]choice[bool]{{"off", false}, {"transfer", true}}, 0, nil), def: "off",
+		doc: "`transfer` states a checksum (CRC-32C) of each chunk that this node's engine puts, stores or shares, and compares " +
+			"each chunk that arrives with the checksum of its source before the chunk is used: a chunk that differs is a failure " +
+			"with the code [`corrupt`](errors.md#corrupt). Set it at both ends. It needs `transfer_channel: shm` or `tcp`; chunks " +
+			"of a sender with `use_layerwise` for a receiver without it have no checksum"},
+	{name: keepCorruptKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.cfg.Data.KeepCorrupt }),
+		doc: "the folder to which the first 16 pages without the stated checksum are written, for inspection. They contain KV " +
+			"caches; needs `data.checksum: transfer`"},
 	{name: "data.tcp_streams", kind: integerKind(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.TCPStreams }), def: "0",
 		doc: "the number of TCP streams to one peer; 0 chooses by the number of cores"},
 	{name: "data.tcp_host", kind: hostKind(func(d *draft) *string { return &d.cfg.Data.TCPHost }),

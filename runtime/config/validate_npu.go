@@ -35,14 +35,33 @@ func (d *draft) validateAccelerators() {
 	if c.HasLeasedPlane() {
 		var but []string
 		if !c.NeedsNPU() {
-			but = append(but, overcommitKey) // In this case too, the pool is memory of this process.
+			but = append(but, overcommitKey, checksumKey, keepCorruptKey) // In this case too, the pool is memory of this process.
 		}
 		d.noteUnused(nodeKeys, "data.", fmt.Sprintf("bytes go over %v", c.Channel), but...)
 		c.Data.TCPPorts = nil
 	}
 	d.validateMemory()
+	d.validateChecksums()
 	if !c.NeedsNPU() {
 		d.addNote(ownPath("npu.library"), "no effect: neither the pool nor the channel is an NPU's")
+	}
+}
+
+// validateChecksums checks whether the node can compare chunks with checksums.
+func (d *draft) validateChecksums() {
+	c := &d.cfg
+	switch {
+	case !c.Data.Checksums:
+		if c.Data.KeepCorrupt != "" {
+			d.addProblemAt(ownPath(keepCorruptKey), Conflict, "nothing is compared with checksums; set "+checksumKey+": transfer, or "+
+				"remove this key")
+		}
+	case c.HasLeasedPlane():
+		d.addProblemAt(ownPath(checksumKey), Unsupported, unsupportedPrefix+"this node does not see what peers store over "+
+			c.Channel.String()+"; set transfer_channel: shm or tcp, or "+checksumKey+": off")
+	case c.Share.Enabled && !c.Share.Pull:
+		d.addProblemAt(ownPath(checksumKey), Unsupported, unsupportedPrefix+"chunks that peers write here come without checksums; "+
+			"set p2p_pull_mode: true, or "+checksumKey+": off")
 	}
 }
 

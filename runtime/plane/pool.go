@@ -34,6 +34,7 @@ type Pool struct {
 	pagesFile       *os.File // the pages
 	pagesMem        []byte
 	peerFile        *os.File // the pages for peers: the same file, or the same memory opened read-only if attachable
+	verifier        *Verifier
 	attachable      bool
 	filler          *tableFiller // fills the page tables of mem; nil if nothing fills them
 	generationsFile *os.File
@@ -68,6 +69,8 @@ type PoolConfig struct {
 	// Huge places the pages in huge pages of the host. NewPool fails with a *backing.HugeShortage if the host has too
 	// few.
 	Huge bool
+	// Verifier compares what peers store, and what planes read, with the checksums that were stated; nil: nothing does.
+	Verifier *Verifier
 	// Attachable lets the process of the engine that the pool is for map the pages and store into the pages.
 	Attachable bool
 }
@@ -86,7 +89,8 @@ func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 	if c.Sink == nil {
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
 	}
-	p := &Pool{id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink, attachable: c.Attachable}
+	p := &Pool{id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink, verifier: c.Verifier,
+		attachable: c.Attachable}
 	if err := p.allocateMemory(ctx, size, &c); err != nil {
 		return nil, errors.Join(err, p.freeMemory())
 	}
@@ -126,6 +130,9 @@ func (p *Pool) allocateMemory(ctx context.Context, size uint64, c *PoolConfig) (
 	p.readPermits, err = newReadPermits(p.pages)
 	return err
 }
+
+// Verifier returns what compares pages with their checksums; nil if nothing does.
+func (p *Pool) Verifier() *Verifier { return p.verifier }
 
 // Buffer describes the pool as peers name it.
 func (p *Pool) Buffer() effects.Buffer {

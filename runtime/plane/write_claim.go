@@ -1,6 +1,10 @@
 package plane
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"sync/atomic"
+
+	"github.com/kvferry/kvferry/effects"
+)
 
 // A WriteClaim is a push that the pool has admitted. At most one push at a time is admitted to a page, so that bytes
 // of two pushes never mix in a page.
@@ -10,6 +14,7 @@ type WriteClaim struct {
 	turn    turn
 	peer    effects.Incarnation
 	pages   []effects.Page
+	corrupt atomic.Uint32 // pages that Verify has refused
 }
 
 // ClaimWrite admits a push of peer under a write grant to pages, each of which is to be stored in its full Length.
@@ -40,6 +45,7 @@ func (p *Pool) ClaimWrite(
 			return nil, code
 		}
 		p.pageStates[page.Index].claimed = true
+		pages[i].Sum = p.pageStates[page.Index].sum
 	}
 	return &WriteClaim{pool: p, grantID: id, turn: g.turn, peer: peer, pages: pages}, effects.OK
 }
@@ -94,6 +100,24 @@ func (c *WriteClaim) Release(i int) {
 	}
 }
 
+// Verify compares page i, which is stored to its last byte, with the checksum that the grant states. The code is OK,
+// Corrupt if the bytes have another checksum, or Withdrawn if the grant was revoked.
+func (c *WriteClaim) Verify(i int) effects.Code {
+	if c.pool.verifier == nil || c.pages[i].Sum == 0 {
+		return effects.OK
+	}
+	bytes := c.Hold(i)
+	if bytes == nil {
+		return effects.Withdrawn
+	}
+	defer c.Release(i)
+	if c.pool.verifier.Verify(c.pages[i], bytes) {
+		return effects.OK
+	}
+	c.corrupt.Add(1)
+	return effects.Corrupt
+}
+
 // Land ends the claim. Pages for which whole is true are closed if the grant still covers the page: nobody can store
 // into a closed page any more under this grant. A single Landed reports the closed pages. The remaining pages may be
 // claimed again. Land reports whether all pages have landed. No hold of the claim may be in progress.
@@ -122,6 +146,7 @@ func (c *WriteClaim) Land(landing effects.Landing, whole []bool) (complete bool)
 		delete(p.grants, c.grantID)
 	}
 	complete = len(landed) == len(c.pages)
-	p.sink.Post(&effects.Landed{Landing: landing, Grant: c.grantID, Peer: c.peer, Pages: landed, Complete: complete})
+	p.sink.Post(&effects.Landed{Landing: landing, Grant: c.grantID, Peer: c.peer, Pages: landed, Complete: complete,
+		Corrupt: c.corrupt.Load()})
 	return complete
 }

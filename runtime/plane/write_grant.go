@@ -27,7 +27,8 @@ type pageState struct {
 	grant      effects.GrantID
 	generation effects.Generation
 	length     uint32
-	claimed    bool // a push to the page is in flight
+	sum        effects.Sum // the checksum of what is to be stored; 0: none was stated
+	claimed    bool        // a push to the page is in flight
 	// revokingGrant is the revoked grant that waits for this page's holders to leave; zero if there is none.
 	revokingGrant effects.GrantID
 	readLeases    uint32 // read leases that cover the page, including those whose revocation is not complete
@@ -58,7 +59,7 @@ func (p *Pool) Grant(e *effects.Grant) {
 				"in quarantine",
 				page.Index, e.ID, p.pageStates[page.Index].grant))
 		}
-		p.pageStates[page.Index] = pageState{grant: e.ID, generation: page.Generation, length: page.Length}
+		p.pageStates[page.Index] = pageState{grant: e.ID, generation: page.Generation, length: page.Length, sum: page.Sum}
 		g.pages = append(g.pages, page.Index)
 	}
 	p.grants[e.ID] = g

@@ -93,7 +93,7 @@ func newNode(open plane.Opener, id byte, pages uint32, pageBytes uint64) (*Node,
 	n := &Node{Inc: effects.Incarnation{0: id, 15: id}, inbox: newInbox(), confirm: ConfirmLanding}
 	var err error
 	n.Pool, err = plane.NewPool(plane.PoolConfig{Buffer: effects.BufferID{0: id, 1: 0xb}, Pages: pages,
-		PageBytes: pageBytes, Sink: n})
+		PageBytes: pageBytes, Sink: n, Verifier: new(plane.Verifier)})
 	if err != nil {
 		return nil, err
 	}

@@ -95,6 +95,7 @@ func newStageOf(t *testing.T, open [2]plane.Opener, pages uint32, pageBytes uint
 		var err error
 		n.pool, err = plane.NewPool(plane.PoolConfig{
 			Buffer: effects.BufferID{0: byte(at) + 1, 1: 0xb}, Pages: pages, PageBytes: pageBytes, Sink: stageSink{s, at},
+			Verifier: new(plane.Verifier),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -66,7 +66,7 @@ func (r *readBatch) copyPage(i int) (wanted bool) {
 	}
 	code := r.fetchPage(i)
 	if r.EndAccess(); code == effects.OK {
-		r.PairStored()
+		r.PairStored(i)
 	} else {
 		r.Fail(code)
 	}

@@ -110,7 +110,7 @@ func TestAPeerSpeaksForItselfAlone(t *testing.T) {
 		want := effects.Refused
 		switch code {
 		case effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Stale, effects.TooMany, effects.TooLarge,
-			effects.Mismatch, effects.Invalid, effects.NotFound:
+			effects.Mismatch, effects.Invalid, effects.NotFound, effects.Corrupt:
 			want = code
 		}
 		t.Run(code.String(), func(t *testing.T) {

@@ -51,6 +51,6 @@ func (s *sender) storePage(st *stream, read *link.Read, pair uint32, length int)
 	case !stored:
 		return st.discardBytes(left)
 	}
-	read.PairStored()
+	read.PairStored(int(pair))
 	return nil
 }

@@ -13,7 +13,7 @@ var (
 	welcomeCodes = []effects.Code{effects.OK, effects.Refused, effects.Stale, effects.TooMany}
 	doneCodes    = []effects.Code{
 		effects.OK, effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Stale, effects.Refused,
-		effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound,
+		effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound, effects.Corrupt,
 	}
 )
 

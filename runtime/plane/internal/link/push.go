@@ -129,7 +129,12 @@ func (p *Push) BeginPair(i int) bool {
 // The machine processes the end of a small push at once, on the goroutine that stored the push. The end of a large
 // push is left to the machine's own goroutine, because that step takes longer, and the storing goroutine has more
 // pages to store.
+//
+// A whole pair is compared with its checksum first, while the bytes are still in the caches of the storing goroutine.
 func (p *Push) EndPair(i int, code effects.Code) {
+	if code == effects.OK {
+		code = p.claim.Verify(i)
+	}
 	if p.IsSmall() {
 		p.link.plane.stepper.Hold()
 		defer p.link.plane.stepper.Step()

@@ -41,12 +41,29 @@ func (r *Read) BeginPair(i int) error {
 	return nil
 }
 
-// PairStored records that a pair has been stored to its last byte, and must be called once for each pair.
-func (r *Read) PairStored() {
+// PairStored records that pair i has been stored to its last byte, and must be called once for each pair. The pair is
+// compared with its checksum first.
+func (r *Read) PairStored(i int) {
+	if !r.hasSum(i) {
+		r.Fail(effects.Corrupt)
+		return
+	}
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
 	r.missingPairs--
 	r.endIfComplete()
+}
+
+// hasSum reports whether the bytes of pair i have the checksum that the peer stated, or the read has ended meanwhile.
+func (r *Read) hasSum(i int) bool {
+	pair, pool := &r.pairs[i], r.link.plane.env.Pool
+	if pool.Verifier() == nil || pair.Remote.Sum == 0 || !r.BeginAccess(1) {
+		return true
+	}
+	defer r.EndAccess()
+	page := pair.Local
+	page.Sum = pair.Remote.Sum
+	return pool.Verifier().Verify(page, pool.Bytes(page))
 }
 
 // Fail ends the read.
