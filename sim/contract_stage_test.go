@@ -109,6 +109,7 @@ func newStage(t *testing.T, seed uint64) *stage {
 	p := plan.New()
 	p.Seed = seed
 	p.Topology.SenderPages, p.Topology.ReceiverPages = 8, 8
+	p.Topology.Sums = true
 	p.Rates = map[plan.Fault]int{plan.FaultLossUnnoticed: 500}
 	w, err := newTrial(Options{}, &p)
 	if err != nil {

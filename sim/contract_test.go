@@ -82,7 +82,7 @@ func TestContract(t *testing.T) {
 	const few, many = 150, 3000 // The rarest endings determine the number of seeds.
 	s := contractCoverage{endings: map[contract.Ending]uint64{}}
 	for seed := uint64(0); seed < few || seed < many && len(s.missingCases()) > 0; seed++ {
-		for _, profile := range []string{"fenced", "leased", "crash"} {
+		for _, profile := range []string{"fenced", "leased", "crash", "sums"} {
 			plan, err := sim.Expand(seed, profile)
 			if err != nil {
 				t.Fatal(err)

@@ -25,13 +25,17 @@ var expensiveProfiles = []string{"directory", "replicas", "sought"}
 // seeds of its own, so that the other seeds use the profiles that they used before it existed.
 const trustEvery = 16
 
+// sumsEvery is the same for the profile in which engines state checksums.
+const sumsEvery = 32
+
 // mixedProfiles returns the remaining profiles, in the order of the seeds that use them: each expensive profile once,
 // and each other profile as often as there are expensive ones. The profile of the smallest worlds is left out because
 // [ProfileOfSeed] uses that profile directly. The profile fleet is left out because a seed of fleet takes as long as
 // hundreds of ordinary seeds.
 func mixedProfiles() (order []string) {
 	cheap := slices.DeleteFunc(Profiles(), func(name string) bool {
-		return name == condense.Profile || name == "fleet" || name == expand.TrustProfile || slices.Contains(expensiveProfiles, name)
+		return name == condense.Profile || name == "fleet" || name == expand.TrustProfile || name == expand.SumsProfile ||
+			slices.Contains(expensiveProfiles, name)
 	})
 	for _, expensive := range expensiveProfiles {
 		order = append(append(order, cheap...), expensive)
@@ -50,6 +54,9 @@ func ProfileOfSeed(seed uint64, profile string) string {
 		return condense.Profile
 	}
 	if seed%trustEvery == trustEvery-1 {
+		if seed%sumsEvery == sumsEvery-1 {
+			return expand.SumsProfile
+		}
 		return expand.TrustProfile
 	}
 	profiles := mixedProfiles()

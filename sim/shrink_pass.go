@@ -105,6 +105,7 @@ func useDefaults(s *shrinkState) {
 		p.Topology.Identities, p.Topology.Strict = nil, false
 		return wasSet
 	})
+	s.tryChange(func(p *plan.Plan) bool { return setValue(&p.Topology.Sums, false) })
 	s.tryChange(func(p *plan.Plan) bool {
 		wasSet := len(p.Topology.Moves) > 0
 		p.Topology.Moves = nil

@@ -117,6 +117,9 @@ func (p *Plan) checkTopology(c *checker) {
 	if t.Strict && len(t.Identities) == 0 {
 		c.addError("topology.strict is true, and topology.identities is empty: give both, or neither")
 	}
+	if t.Sums && t.Leased {
+		c.addError("topology.sums is true, and so is leased: give one of them")
+	}
 	if len(t.Windows) > p.NodeCount() {
 		c.addError("topology.windows has %d: give at most one for each node", len(t.Windows))
 	}

@@ -81,6 +81,11 @@ const (
 	// Scheduled.
 	FaultHelloCrowd
 
+	// Drawn on the fly, where checksums are stated.
+	FaultBitFlippedStored
+	FaultBitFlippedRead
+	FaultMemoryFlipped
+
 	FaultCount // above every fault
 )
 
@@ -165,6 +170,11 @@ var faultInfos = [FaultCount]faultInfo{
 
 	FaultForeignEncoding: {name: "message in foreign encoding", foreign: true, lo: 20, hi: 500}, // as another encoder writes it
 	FaultFieldRepeated:   {name: "field repeated", foreign: true, lo: 5, hi: 60},                // in a request
+
+	// A plane or a memory changes a bit. Pages of which the source states no checksum are spared.
+	FaultBitFlippedStored: {name: "bit flipped in a store", special: true, lo: 20, hi: 300}, // by the plane, in a push
+	FaultBitFlippedRead:   {name: "bit flipped in a read", special: true, lo: 20, hi: 300},
+	FaultMemoryFlipped:    {name: "bit flipped at the source", special: true, lo: 20, hi: 200}, // in memory, before a transfer
 
 	FaultHelloCrowd: {name: "crowd of hellos", scheduled: true, special: true, lo: 1, hi: 4}, // strangers that only send hellos
 }

@@ -138,6 +138,9 @@ type Topology struct {
 	// identity reach no node; otherwise they do (mode permissive).
 	Identities []uint32 `yaml:"identities,omitempty,flow"`
 	Strict     bool     `yaml:"strict,omitempty"`
+	// Sums makes the engines of all nodes state checksums of their chunks, and the drivers compare what arrives. It
+	// requires planes that are not Leased.
+	Sums bool `yaml:"sums,omitempty"`
 	// Windows overrides bounds.window for individual nodes.
 	Windows []uint32 `yaml:"windows,omitempty,flow"`
 	// Flags names the flows in use, such as recall, with which senders may read back the chunks of receivers.

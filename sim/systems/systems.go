@@ -31,7 +31,7 @@ func Profiles() []string {
 			all = append(all, f.Profiles[i].Name)
 		}
 	}
-	return append(all, condense.Profile, expand.TrustProfile)
+	return append(all, condense.Profile, expand.TrustProfile, expand.SumsProfile)
 }
 
 // CheckProfile returns an error if the name is not in [Profiles]. The empty name stands for the default profile.
@@ -63,6 +63,12 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 		base := expand.TrustBase(seed)
 		p := expand.Plan(seed, base, profileOfFlow(base))
 		expand.AddTrust(&p)
+		return p, nil
+	}
+	if profile == expand.SumsProfile {
+		base := expand.SumsBase(seed)
+		p := expand.Plan(seed, base, profileOfFlow(base))
+		expand.AddSums(&p)
 		return p, nil
 	}
 	return expand.Plan(seed, profile, profileOfFlow(profile)), nil

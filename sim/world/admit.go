@@ -60,6 +60,9 @@ var pushRefusals = []effects.Code{effects.Faulted, effects.TooMany, effects.Refu
 // machines have met every code that a real driver may return.
 func drawRefusal(v contract.Verb, d draw.Value) effects.Code {
 	codes := contract.LegalCodes(v)[1:] // The first is OK.
+	if last := len(codes) - 1; codes[last] == effects.Corrupt {
+		codes = codes[:last] // Only bytes that were compared are corrupt.
+	}
 	return codes[d.Below(uint64(len(codes)))]
 }
 

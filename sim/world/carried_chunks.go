@@ -22,11 +22,7 @@ func (n *Node) loadCarried(w *World, e *effects.Send) {
 		at -= int(p.Length)
 	}
 	for _, p := range e.Carries {
-		page := &n.Pool.Pages[p.Index]
-		part := int(n.Pool.PageBytes) / Parts
-		for i := range n.Pool.PartCount(p.Length) {
-			binary.LittleEndian.PutUint64(e.Body[at+i*part:], uint64(page.Stamps[i]))
-		}
+		n.Pool.appendBytes(e.Body[:at], &n.Pool.Pages[p.Index], p.Length)
 		at += int(p.Length)
 	}
 }

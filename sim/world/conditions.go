@@ -9,6 +9,7 @@ import (
 type conditions struct {
 	Leased        bool
 	Communicators bool
+	Sums          bool // checksums are stated and compared
 
 	FaultsEnd   effects.Duration // faults strike until then; then everything heals
 	MessageTime effects.Duration // mean delay of a message
@@ -21,7 +22,7 @@ type conditions struct {
 // conditionsOf returns the setting of a plan.
 func conditionsOf(p *plan.Plan) conditions {
 	s := conditions{
-		Leased: p.Topology.Leased, Communicators: p.Topology.Communicators,
+		Leased: p.Topology.Leased, Communicators: p.Topology.Communicators, Sums: p.Topology.Sums,
 		FaultsEnd: effects.Duration(p.FaultsEnd), MessageTime: effects.Duration(p.Delays.Message),
 		DeviceTime: effects.Duration(p.Delays.Device), ScatterTime: effects.Duration(p.Delays.Scatter),
 	}

@@ -68,6 +68,9 @@ func (c *Copy) moveHalf(w *World, i, half int) {
 		for part := half * Parts / 2; part < min((half+1)*Parts/2, c.Pool.PartCount(p.From.Length)); part++ {
 			dst.Stamps[part] = src.Stamps[part]
 		}
+		if src.WasFlippedIn(p.From.Generation) {
+			dst.FlippedIn = p.To.Generation
+		}
 	}
 	c.halfDone = half == 0
 	switch {

@@ -130,7 +130,7 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 		s.pages = append(s.pages[:0], t.Landed...)
 		t.landing = landingReported
 		s.landed = effects.Landed{Landing: effects.Landing(t.ID), Grant: t.Grant, Peer: t.Initiator, Pages: s.pages,
-			Complete: len(t.Landed) == len(t.Pairs)}
+			Complete: len(t.Landed) == len(t.Pairs), Corrupt: t.corrupt}
 		OnLandingReported.Report(&w.Panel, n.ID, LandingReported{n, t, s.landed.Complete})
 		w.Journal.AddLine(w.Now, d.Kind, n.ID, t.ID, uint64(t.Grant), uint64(len(t.Landed)))
 		n.stepMachine(w, d.Kind, &s.landed)

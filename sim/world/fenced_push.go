@@ -67,6 +67,7 @@ func (t *Transfer) copyHalf(w *World, i, half int) {
 			t.endPush(w)
 			return
 		}
+		t.flipSource(w, i)
 		g.Holds++
 		t.heldGrant = g
 	}
@@ -77,6 +78,7 @@ func (t *Transfer) copyHalf(w *World, i, half int) {
 		t.scheduleCopy(w, i, 1)
 		return
 	}
+	t.flipStored(w, i)
 	g.Holds--
 	t.heldGrant = nil
 	switch unchanged := t.isUnchanged(i); {
@@ -84,6 +86,8 @@ func (t *Transfer) copyHalf(w *World, i, half int) {
 		t.stopCode = effects.Stale
 	case unchanged && w.IsStruck(plan.FaultHalfPage, t.Name, uint64(i)):
 		t.stopCode = effects.Faulted
+	case unchanged && !t.hasSum(w, i, g.Pages[g.remotePageIndex(p.Remote)].Sum):
+		t.stopCode, t.corrupt = effects.Corrupt, t.corrupt+1
 	case unchanged:
 		OnPageCopied.Report(&w.Panel, oracle.NoNode, PageCopied{t, i})
 		t.Landed = append(t.Landed, g.Pages[g.remotePageIndex(p.Remote)])

@@ -112,6 +112,7 @@ func (t *Transfer) readHalf(w *World, i, half int) {
 			t.endRead(w)
 			return
 		}
+		t.flipSource(w, i)
 		t.inPage = true
 		if t.ownerSends {
 			t.Lease.Holds++
@@ -126,12 +127,15 @@ func (t *Transfer) readHalf(w *World, i, half int) {
 		return
 	}
 	t.inPage = false
+	t.flipStored(w, i)
 	switch {
 	case t.stopCode != effects.OK:
 	case t.checkPage(i) != effects.OK:
 		t.stopCode = t.checkPage(i)
 	case w.IsStruck(plan.FaultHalfPage, t.Name, uint64(i)):
 		t.stopCode = effects.Faulted
+	case !t.hasSum(w, i, t.Pairs[i].Remote.Sum):
+		t.stopCode = effects.Corrupt
 	default:
 		OnPageRead.Report(&w.Panel, oracle.NoNode, PageRead{t, i})
 		t.doneCount++

@@ -240,6 +240,13 @@ type (
 		Transfer *Transfer
 		Pair     int
 	}
+	// SumCompared: a driver compared a pair's page with the checksum that the source stated.
+	SumCompared struct {
+		Node     *Node
+		Transfer *Transfer
+		Pair     int
+		Same     bool
+	}
 	// GrantUnmapped: the pages of a grant cannot be reached by its peer any more.
 	GrantUnmapped struct {
 		Node  *Node
@@ -339,6 +346,7 @@ var (
 	OnTransferLanded       = oracle.NewHappening[TransferLanded]()
 	OnPageLoaded           = oracle.NewHappening[PageLoaded]()
 	OnPageRead             = oracle.NewHappening[PageRead]()
+	OnSumCompared          = oracle.NewHappening[SumCompared]()
 	OnGrantUnmapped        = oracle.NewHappening[GrantUnmapped]()
 	OnCopyMoving           = oracle.NewHappening[CopyMoving]()
 	OnBatchSubmitted       = oracle.NewHappening[BatchSubmitted]()

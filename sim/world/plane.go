@@ -44,6 +44,7 @@ type Page struct {
 	Pins            int                 // number of Gets by which the engine holds the page
 	counted         bool                `snap:"skip"` // counted as in use
 	FillState       fillState           // state of the read that filled the page
+	FlippedIn       effects.Generation  // the generation in which a bit of the content was changed at rest
 }
 
 // Pool is the memory of an incarnation of a node. Transfers keep a pointer to the pool, because memory that a peer has
@@ -156,6 +157,9 @@ type Transfer struct {
 	SettledEarly bool
 	Settled      bool // TransferDone or Settled has reported the transfer as settled
 	LocalInUse   bool // until the initiator is notified of the end: nothing else may use the local pages
+
+	flipped bool   // a bit of a page was changed on the way, or at the source
+	corrupt uint32 // pages of a push that did not have the checksum of the grant
 }
 
 // importPeer carries out an [effects.Import].

@@ -74,6 +74,7 @@ type World struct {
 	Copies         []*Copy     `snap:"skip"` // by id-1
 	Active         activeLists `snap:"skip"`
 	bodyPool       `snap:"scratch"`
+	sumBuf         []byte      `snap:"scratch"`
 	Arenas         arenas      `snap:"scratch"`
 	ProxyHost      string      `snap:"skip"`
 	Proxy          int32       `snap:"share"` // receives messages to the proxy; plan.Proxy: the system does

@@ -2,6 +2,8 @@ package pd
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -59,6 +61,7 @@ func GiveCommandAfter(w *Cluster, n *world.Node, delay effects.Duration, c Comma
 	if c.Kind != plan.CommandDrain {
 		counts, request = &w.Jobs[c.Job].CommandCounts, w.Jobs[c.Job].requestNumber
 	}
+	w.stateSums(n, c.Body)
 	counts[c.Kind]++
 	c.Name = plan.AboutCommand(request, c.Kind, counts[c.Kind])
 	t := uint64(w.AddCommand(c))
@@ -68,6 +71,22 @@ func GiveCommandAfter(w *Cluster, n *world.Node, delay effects.Duration, c Comma
 	w.Result.Commands++
 	w.QueueForNode(n, delay, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Kind)})
 	return effects.Ticket(t)
+}
+
+// stateSums sets the checksums of the chunks that an engine hands to its machine with a command.
+func (w *Cluster) stateSums(n *world.Node, body effects.CommandBody) {
+	switch c := body.(type) {
+	case *engine.Put:
+		w.StateSums(n, c.Pages, 0)
+	case *layerwise.Save:
+		w.StateSums(n, c.Pages, 0)
+	case *layerwise.Finish:
+		w.StateSums(n, c.Pages, 0)
+	case *engine.Store:
+		w.StateSums(n, c.Pages, n.Pool.PageBytes)
+	case *engine.Share:
+		w.StateSums(n, c.Pages, n.Pool.PageBytes)
+	}
 }
 
 // ReceiptTime returns a time at or before which n's machine received the command.

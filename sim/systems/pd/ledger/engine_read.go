@@ -84,8 +84,12 @@ func (or *engineReadOracle) verifyContentFrom(n *world.Node, j *pd.Job, first in
 			or.countVoid(checkReadPageWhole)
 			continue
 		}
-		or.countJudged(checkReadPageWhole, checkReadPageKey, checkReadPageOrigin)
 		pg := &n.Pool.Pages[p.Index]
+		if pg.WasFlippedIn(p.Generation) { // The chunk was changed here, after it had arrived.
+			or.countVoid(checkReadPageWhole)
+			continue
+		}
+		or.countJudged(checkReadPageWhole, checkReadPageKey, checkReadPageOrigin)
 		for part := range covered {
 			s := pg.Stamps[part]
 			switch {

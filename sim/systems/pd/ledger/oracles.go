@@ -92,6 +92,7 @@ type Oracles struct {
 	renewRetries   renewRetryOracle
 	openFailures   openFailureOracle
 	trust          trustOracle
+	sums           sumOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -163,6 +164,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *renewRetryOracle { return &o.renewRetries })
 	addOracle(l, func(o *Oracles) *openFailureOracle { return &o.openFailures })
 	addOracle(l, func(o *Oracles) *trustOracle { return &o.trust })
+	addOracle(l, func(o *Oracles) *sumOracle { return &o.sums })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].

@@ -1,0 +1,113 @@
+package world
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Where a plan has Sums, engines state the checksums of the chunks that they hand to their machines, and drivers compare
+// what a peer has stored, or what they have read, with the checksum that the machine passes to them. The checksum of a
+// page is that of the bytes as which a message would carry the page.
+
+// sumOf returns the checksum of the first length bytes of a page.
+func (p *Pool) sumOf(w *World, page *Page, length uint32) effects.Sum {
+	w.sumBuf = p.appendBytes(w.sumBuf[:0], page, length)
+	return effects.SumOf(w.sumBuf)
+}
+
+// appendBytes appends the first length bytes of a page. Each stamp is written at the start of the part's bytes.
+func (p *Pool) appendBytes(b []byte, page *Page, length uint32) []byte {
+	first := len(b)
+	for range length {
+		b = append(b, 0)
+	}
+	part := int(p.PageBytes) / Parts
+	for i := range p.PartCount(length) {
+		binary.LittleEndian.PutUint64(b[first+i*part:], uint64(page.Stamps[i]))
+	}
+	return b
+}
+
+// StateSums sets the checksum of each page, of which the engine has filled length bytes; 0 stands for the Length of each
+// page. Nothing happens where the plan has no Sums.
+func (w *World) StateSums(n *Node, pages []effects.Page, length uint32) {
+	if !w.Conditions.Sums {
+		return
+	}
+	for i := range pages {
+		p := &pages[i]
+		p.Sum = n.Pool.sumOf(w, &n.Pool.Pages[p.Index], max(length, p.Length))
+	}
+}
+
+// SumOf returns the checksum of the content of a page of n.
+func (w *World) SumOf(n *Node, p effects.Page) effects.Sum {
+	return n.Pool.sumOf(w, &n.Pool.Pages[p.Index], p.Length)
+}
+
+// flipBit changes a bit of the fill of one part, so that the page seems to come from two fills.
+func flipBit(d draw.Value, page *Page, parts int) {
+	page.Stamps[d.Below(uint64(parts))] ^= 1 << (4 + d.Rehash().Below(32))
+}
+
+// flipSource changes a bit of the source of pair i before the pair is moved, if the fault strikes. The source keeps it.
+func (t *Transfer) flipSource(w *World, i int) {
+	if !w.Conditions.Sums || t.Gather.Layers > 0 {
+		return
+	}
+	d, strikes := w.DrawStrike(plan.FaultMemoryFlipped, t.Name, uint64(i))
+	p := t.Pairs[i]
+	parts := t.Local.PartCount(p.Local.Length)
+	if !strikes || parts == 0 {
+		return
+	}
+	page, generation := &t.Local.Pages[p.Local.Index], p.Local.Generation
+	if t.Read {
+		page, generation = &t.Remote.Pages[p.Remote.Index], p.Remote.Generation
+	}
+	if page.Generation == generation {
+		flipBit(d, page, parts)
+		page.FlippedIn, t.flipped = generation, true
+	}
+}
+
+// WasFlippedIn reports whether a bit of the page was changed at rest in this generation.
+func (p *Page) WasFlippedIn(g effects.Generation) bool { return p.FlippedIn != 0 && p.FlippedIn == g }
+
+// flipStored changes a bit of pair i after the pair was moved, if the fault strikes.
+func (t *Transfer) flipStored(w *World, i int) {
+	if !w.Conditions.Sums || t.Gather.Layers > 0 {
+		return
+	}
+	fault, p := plan.FaultBitFlippedStored, t.Pairs[i]
+	page := &t.Remote.Pages[p.Remote.Index]
+	if t.Read {
+		fault, page = plan.FaultBitFlippedRead, &t.Local.Pages[p.Local.Index]
+	}
+	if d, strikes := w.DrawStrike(fault, t.Name, uint64(i)); strikes {
+		if parts := t.Local.PartCount(p.Local.Length); parts > 0 {
+			flipBit(d, page, parts)
+			t.flipped = true
+		}
+	}
+}
+
+// hasSum compares what was stored for pair i with the checksum that the machine has passed to the driver.
+func (t *Transfer) hasSum(w *World, i int, stated effects.Sum) bool {
+	if !w.Conditions.Sums || stated == 0 {
+		return true
+	}
+	pool, index, node := t.Remote, t.Pairs[i].Remote.Index, t.Remote.Node
+	if t.Read {
+		pool, index, node = t.Local, t.Pairs[i].Local.Index, t.Local.Node
+	}
+	same := stated == pool.sumOf(w, &pool.Pages[index], t.Pairs[i].Local.Length)
+	OnSumCompared.Report(&w.Panel, node.ID, SumCompared{node, t, i, same})
+	return same
+}
+
+// WasFlipped reports whether a bit was changed in a page of the transfer, or at its source.
+func (t *Transfer) WasFlipped() bool { return t.flipped }
