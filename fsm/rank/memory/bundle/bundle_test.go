@@ -236,7 +236,7 @@ func TestLayersOfEndingBundles(t *testing.T) {
 		g.of.PromisePages(g.env(), h)
 		at := g.of.PlanLayer(h, 0)
 		g.of.RedeemPage(g.env(), at)
-		id, granted := g.pools.GrantPages(g.pools.Pool(0), 1, []uint32{64}, kernel.Ref{Owner: kernel.OwnerPushTarget})
+		id, granted := g.pools.GrantPages(g.pools.Pool(0), 1, []uint32{64}, nil, kernel.Ref{Owner: kernel.OwnerPushTarget})
 		g.of.RecordGrant(g.env(), at, id)
 		end(g, &run)
 		g.pools.LandPage(id, granted[0])
