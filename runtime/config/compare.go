@@ -111,6 +111,10 @@ func (c *comparison) checkChunks() {
 	if a.ChunkTokens != b.ChunkTokens {
 		c.addProblem("chunk_size", b.ChunkTokens, "%s has %d; keys of different chunks never match", a.Name, a.ChunkTokens)
 	}
+	if a.Data.Checksums != b.Data.Checksums {
+		c.addProblem(ownPath(checksumKey), checksumWord(b), "%s has %s; set transfer on both, or chunks that one of them sends are not "+
+			"compared", a.Name, checksumWord(a))
+	}
 	if unset := (protocol.Layout{}); a.Layout == unset || b.Layout == unset {
 		return // The engine supplies the other layout, and the handshake compares them.
 	}
@@ -125,6 +129,14 @@ func (c *comparison) checkChunks() {
 		c.addProblem(ownPath("layout"), c.describePages(b), "%s has %s; give both the same layers, heads and head size", a.Name,
 			c.describePages(a))
 	}
+}
+
+// checksumWord returns the value of data.checksum.
+func checksumWord(c *Config) string {
+	if c.Data.Checksums {
+		return "transfer"
+	}
+	return "off"
 }
 
 // comparedLayout returns the layout by which a node is compared. For a layerwise sender with a receiver that is not
