@@ -26,9 +26,9 @@ type Command struct {
 type CommandBody interface{ IsCommand() }
 
 // Received is a message of a peer on a channel that this rank serves. Request is zero when no reply is possible. Conn
-// is the client's connection, and Origin is the network from which it comes. Principal is the identity that the client
-// proved, and Roles are the roles that the policy gives to that identity. If Principal is zero, nobody authenticates the
-// client, and Roles has no meaning.
+// is the client's connection, and Origin is what the client counts against in shares and quotas. Principal is the
+// identity that the client proved, and Roles are the roles that the policy gives to that identity. If Principal is zero,
+// nobody authenticates the client, and Roles has no meaning.
 type Received struct {
 	Conn      Conn
 	Origin    Origin

@@ -76,10 +76,11 @@ type (
 	Generation uint64
 )
 
-// Origin names the network address from which a connection comes: an IPv4 address, or the /64 of an IPv6 address,
-// because a host can use any number of addresses of a /64. An Origin is for quotas and proves nothing, because the
-// value is the same at every node to which the same host connects. Zero means that the driver does not know the
-// address.
+// Origin names what a connection counts against in shares and quotas: the network address from which the connection
+// comes, as an IPv4 address, or as the /64 of an IPv6 address, because a host can use any number of addresses of a /64;
+// or, if the client proved an identity, a hash of the identity, mostly together with that address. The driver computes
+// it, and machines only compare it. An Origin is for quotas and proves nothing, because the value is the same at every
+// node to which the same host connects. Zero means that the driver does not know the address.
 type Origin uint64
 
 // PoolID is the position of a pool in the machine's configuration.

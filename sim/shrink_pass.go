@@ -107,6 +107,11 @@ func useDefaults(s *shrinkState) {
 	})
 	s.tryChange(func(p *plan.Plan) bool { return setValue(&p.Topology.Sums, false) })
 	s.tryChange(func(p *plan.Plan) bool {
+		wasSet := len(p.Topology.Origins) > 0
+		p.Topology.Origins, p.Bounds.OriginSharePct = nil, 0
+		return wasSet
+	})
+	s.tryChange(func(p *plan.Plan) bool {
 		wasSet := len(p.Topology.Moves) > 0
 		p.Topology.Moves = nil
 		return wasSet

@@ -308,7 +308,7 @@ func DefaultConfig() (c Config) {
 	c.Offering.Fill()
 	c.Common.Fill(0)
 	c.Memory.Fill()
-	c.GrantsMax = 0 // Its default depends on Geometry.
+	c.GrantsMax, c.OriginSharePct = 0, 0 // Their defaults depend on Geometry and PeerSharePct.
 	c.Store.Fill(0, 0)
 	c.Peers.Fill(0)
 	c.Engine.Fill()
@@ -352,7 +352,8 @@ func (c *Config) registerPeersMax() uint32 {
 // enginePoolConfig returns the configuration of the engine's pool. If its blocks are registered, the whole pool belongs
 // to the engine.
 func (c *Config) enginePoolConfig() memory.PoolConfig {
-	p := memory.PoolConfig{Pages: c.Pages, ClassShare: c.Share(c.PeerSharePct), EngineShare: c.Share(c.EngineSharePct), Key: c.PoolKey}
+	p := memory.PoolConfig{Pages: c.Pages, ClassShare: c.Share(c.PeerSharePct), OriginShare: c.Share(c.OriginSharePct),
+		EngineShare: c.Share(c.EngineSharePct), Key: c.PoolKey}
 	if c.registersBlocks() {
 		p.EngineShare, p.Claimed = c.Pages, true
 	}

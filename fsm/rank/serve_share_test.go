@@ -125,6 +125,35 @@ func TestLandedPagesCountInShare(t *testing.T) {
 	fill(r, greedy, half)
 }
 
+// A host that shakes hands under one name after another, and fills pages under each, has the share of an origin while
+// another host is present, and no more: pages that landed for its former names count (hole S4). The refusal names the key.
+func TestInventedNamesHaveAShare(t *testing.T) {
+	const liar, honest = 7, 9
+	r := newShared(t, pagesMax/4, func(c *Config) { c.PeersMax, c.OriginSharePct = 2, 50 })
+	r.isRenamed = true
+	r.connectFrom(100, honest)
+	landed := 0
+	for name := range byte(2) {
+		who := r.connectFrom(1+name, liar) // It takes the row of the name before.
+		r.wantGranted(r.requestPages(who, numberedKeys(landed, pagesMax/4), nil), pagesMax/4)
+		g := r.grants[len(r.grants)-1]
+		r.landPages(g, g.Pages)
+		landed += pagesMax / 4
+	}
+	who := r.connectFrom(3, liar)
+	more := r.requestPages(who, numberedKeys(landed, 1), nil)
+	r.wantWaits(more)
+	r.wantGranted(r.requestPages(effects.Incarnation{0xA0, 100}, numberedKeys(100, pagesMax/4), nil), pagesMax/4)
+	r.advance(allocTimeout)
+	if reason := string(r.replies[more].Ext.Reason); !strings.HasPrefix(reason, "origin_share_pct is ") {
+		t.Errorf("the refusal says %q", reason)
+	}
+	more = r.requestPages(who, numberedKeys(landed, 1), nil)
+	r.wantWaits(more)
+	r.release(r.get(0, numberedKeys(0, 1))) // It is taken, and gives the share back.
+	r.wantGranted(more, 1)
+}
+
 // On leased planes a peer's word ends a grant whose revocation is under way. The driver is still at that, so it counts
 // as a grant: no peer has more Revokes under way than the driver was told to expect.
 func TestRevokesUnderWayAreBounded(t *testing.T) {

@@ -44,6 +44,8 @@ type serving struct {
 	revokes  []effects.GrantID
 	confirms []effects.Code
 	stored   [][]byte // into pages of ours
+	// isRenamed says that classes go to other peers while what landed for them is kept.
+	isRenamed bool
 }
 
 func newServing(t fatal, change func(*Config)) *serving { return newShared(t, pagesMax, change) }
@@ -131,6 +133,9 @@ func (r *serving) recordReply(e *effects.Reply) {
 // wantCountedOnce: each page that landed and is not free counts for one class, whatever waits for it or claims it.
 func (r *serving) wantCountedOnce() {
 	r.t.Helper()
+	if r.isRenamed {
+		return
+	}
 	kept, counted := uint32(0), uint32(0)
 	for i := range r.pool.TotalPages() {
 		if s := r.rank.PageState(0, i); s.Grant == 0 && s.Refs+s.Holds > 0 {
@@ -148,11 +153,17 @@ func (r *serving) wantCountedOnce() {
 // connectPeer is a peer that shook hands; n tells guests apart.
 func (r *serving) connectPeer(n byte) effects.Incarnation {
 	r.t.Helper()
+	return r.connectFrom(n, 0)
+}
+
+// connectFrom is connectPeer for a peer that counts against an Origin.
+func (r *serving) connectFrom(n byte, origin effects.Origin) effects.Incarnation {
+	r.t.Helper()
 	peer := effects.Incarnation{0xA0, n}
 	size, _ := layout.PageBytes()
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
 		ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Incarnation: protocol.UUID(peer), PageBytes: size, Layout: layout}}
-	r.step(&effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: helloRequest, Body: m.Append(nil)})
+	r.step(&effects.Received{Conn: 1, Origin: origin, Channel: effects.ChannelInit, Request: helloRequest, Body: m.Append(nil)})
 	for class := range r.rank.links.CountClasses() {
 		if r.rank.links.PeerID(class) == peer {
 			return peer

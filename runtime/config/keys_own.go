@@ -92,6 +92,10 @@ var nodeKeys = []key{
 	{name: "peer_share_pct", kind: percentKind(1, func(d *draft) *uint32 { return &d.cfg.Machine.PeerSharePct }), def: "50",
 		doc: "the largest percentage of the pool that one peer may hold; while several peers are active, landed chunks count " +
 			"as well as granted pages. Lower it if one prefill node can starve the others"},
+	{name: "origin_share_pct", kind: percentKind(1, func(d *draft) *uint32 { return &d.cfg.Machine.OriginSharePct }), derived: true,
+		doc: "the largest percentage of the pool that all peers of one host, or of one identity at a host, may hold together, " +
+			"landed chunks included, while a peer of another host is active; at least `peer_share_pct`; 75 % if unset, or " +
+			"`peer_share_pct` if that is more"},
 	{name: "engine_share_pct", kind: percentKind(1, func(d *draft) *uint32 { return &d.cfg.Machine.EngineSharePct }),
 		doc: "with `pd_role: both`, the largest percentage of the pool that the engine may hold"},
 

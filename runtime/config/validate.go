@@ -17,6 +17,7 @@ func (d *draft) validate() {
 	if d.cfg.Role != Both {
 		d.addNote(ownPath("engine_share_pct"), "no effect except with pd_role: both: otherwise engine and peers share no pool")
 	}
+	d.checkOriginShare()
 	d.validatePull()
 	d.validateRecall()
 	d.validateLayerwise()
@@ -36,6 +37,14 @@ func (d *draft) validate() {
 	if d.cfg.Bounds.Conns < d.cfg.Machine.PeersMax {
 		d.addProblemAt(ownPath("tables.conns"), Conflict,
 			fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Machine.PeersMax))
+	}
+}
+
+// checkOriginShare checks that one peer may use its whole share of the pool.
+func (d *draft) checkOriginShare() {
+	if m := &d.cfg.Machine; m.OriginSharePct > 0 && m.OriginSharePct < m.PeerSharePct {
+		d.addProblemAt(ownPath("origin_share_pct"), Conflict, fmt.Sprintf("make it at least peer_share_pct, %d, which is the share of "+
+			"one peer", m.PeerSharePct))
 	}
 }
 

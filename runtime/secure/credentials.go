@@ -155,7 +155,7 @@ func (x *credentials) authorize(c *x509.Certificate) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	p := Peer{Name: name, Principal: principalOf(name), Roles: x.policy.RolesOf(name)}
+	p := Peer{Name: name, Principal: principalOf(name), Roles: x.policy.RolesOf(name), countBy: x.policy.count}
 	if p.Roles == 0 {
 		return Peer{}, fmt.Errorf("the policy gives %q no role; add an entry for it to security.policy if it belongs to this fleet", name)
 	}

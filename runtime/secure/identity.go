@@ -1,7 +1,9 @@
 package secure
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,6 +20,24 @@ type Peer struct {
 	// Roles are the roles that the policy gives to the identity. A plain connection has all roles, because without
 	// identities every process is believed.
 	Roles effects.Roles
+	// countBy says what the policy counts the peer by.
+	countBy countBy
+}
+
+// Origin returns what shares and quotas of machines count the peer by, given the Origin of its address. A plain
+// connection counts by its address. A peer that proved an identity counts by the identity and, unless the policy has
+// `count: identity`, by the address as well: then a host has no share of another host, and an identity no share of
+// another identity at the same host.
+func (p *Peer) Origin(address effects.Origin) effects.Origin {
+	if p.Principal == 0 {
+		return address
+	}
+	if p.countBy == countIdentities {
+		address = 0
+	}
+	b := binary.BigEndian.AppendUint64([]byte("kvferry origin"), uint64(p.Principal))
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(b, uint64(address)))
+	return max(effects.Origin(binary.BigEndian.Uint64(sum[:])), 1)
 }
 
 var plainPeer = Peer{Roles: effects.AllRoles}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -17,7 +18,24 @@ import (
 // A Policy gives roles to identities. An identity that no entry names has no role.
 type Policy struct {
 	entries []policyEntry
+	count   countBy
 }
+
+// countBy says what the shares and quotas of a machine count: how many identities and addresses are one unit.
+type countBy uint8
+
+const (
+	// countHosts counts each identity at each address. A deployment often has one identity for all its processes, and
+	// each host of the deployment then has a share of its own.
+	countHosts countBy = iota
+	// countIdentities counts each identity, from wherever its processes connect.
+	countIdentities
+)
+
+// countNames are the values of `count` in a policy.
+//
+//kvferry:table
+var countNames = [...]string{"host", "identity"}
 
 type policyEntry struct {
 	pattern pattern
@@ -43,6 +61,7 @@ func ParsePolicy(data []byte) (*Policy, error) {
 		return nil, fmt.Errorf("the policy has %d bytes; at most %d are allowed: use patterns with *", len(data), maxPolicyBytes)
 	}
 	var file struct {
+		Count      string `yaml:"count"`
 		Identities []struct {
 			Name  string   `yaml:"name"`
 			Roles []string `yaml:"roles"`
@@ -53,7 +72,12 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	if err := decoder.Decode(&file); errors.Is(err, io.EOF) {
 		return nil, errors.New("the policy is empty; list at least one identity below `identities`")
 	} else if err != nil {
-		return nil, fmt.Errorf("the policy is not the expected YAML (a list `identities` of `name` and `roles`): %w", err)
+		return nil, fmt.Errorf("the policy is not the expected YAML (a list `identities` of `name` and `roles`, and `count`): %w", err)
+	}
+	count := max(slices.Index(countNames[:], file.Count), 0)
+	if file.Count != "" && file.Count != countNames[count] {
+		return nil, fmt.Errorf("count: %q is no unit of shares; write host (each identity at each address, the default) or identity",
+			file.Count)
 	}
 	switch n := len(file.Identities); {
 	case n == 0:
@@ -61,7 +85,7 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	case n > maxPolicyEntries:
 		return nil, fmt.Errorf("the policy has %d identities; at most %d are allowed: use patterns with *", n, maxPolicyEntries)
 	}
-	p := &Policy{}
+	p := &Policy{count: countBy(count)}
 	for i, x := range file.Identities {
 		parsed, err := parsePattern(x.Name)
 		if err != nil {

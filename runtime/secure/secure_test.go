@@ -530,3 +530,37 @@ func TestPolicyPatterns(t *testing.T) {
 		}
 	}
 }
+
+// A plain peer counts by its address, and a peer with an identity by identity and address, or by the identity alone if
+// the policy says so.
+func TestPeersAreCounted(t *testing.T) {
+	const near, far = effects.Origin(1), effects.Origin(2)
+	for count, byAddress := range map[string]bool{"": true, "count: host\n": true, "count: identity\n": false} {
+		f := newFleet(t)
+		f.policy = append([]byte(count), f.policy...)
+		server := f.guard("spiffe://fleet/decode/7", secure.Strict)
+		origin := func(identity string, at effects.Origin) effects.Origin {
+			c, s := connect(t, f.guard(identity, secure.Strict), server, secure.FaceControl, effects.RoleDecode)
+			if c.err != nil || s.err != nil {
+				t.Fatal(c.err, s.err)
+			}
+			defer c.conn.Close()
+			defer s.conn.Close()
+			return s.peer.Origin(at)
+		}
+		one := origin("spiffe://fleet/prefill/1", near)
+		if one != origin("spiffe://fleet/prefill/1", near) || one == origin("spiffe://fleet/prefill/2", near) || one == near || one == 0 {
+			t.Errorf("%q: an identity counts against %x", count, one)
+		}
+		if differs := one != origin("spiffe://fleet/prefill/1", far); differs != byAddress {
+			t.Errorf("%q: two addresses of an identity count apart: %t", count, differs)
+		}
+	}
+	if p := new(secure.Peer); p.Origin(near) != near {
+		t.Errorf("a plain peer counts against %x", p.Origin(near))
+	}
+	if _, err := secure.ParsePolicy([]byte("count: hosts\nidentities: [{name: spiffe://fleet/a, roles: [decode]}]")); err == nil ||
+		!strings.Contains(err.Error(), `count: "hosts"`) {
+		t.Errorf("a policy with another count: %v", err)
+	}
+}

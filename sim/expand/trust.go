@@ -48,14 +48,51 @@ func AddTrust(p *plan.Plan) {
 			p.Jobs[i].Plain, p.Jobs[i].PlainTo = false, false
 		}
 	}
-	// The first hello under a name decides whose name it is, so names must not be forgotten.
-	p.Bounds.Peers = max(p.Bounds.Peers, uint32(at(6).Between(12, 24)))
-	addStrangers(p, plan.FaultHostileMessage, at(3).Between(4, 40))
-	addStrangers(p, plan.FaultGreedyPeer, at(4).Between(0, 2))
-	if len(t.Pull) > 0 {
-		addStrangers(p, plan.FaultDoneForged, at(5).Between(0, 12))
+	addOrigins(p, at)
+	if at(7).ChancePermille(crowdedPermille) {
+		addCrowds(p, at)
+	} else {
+		// The first hello under a name decides whose name it is, so names must not be forgotten.
+		p.Bounds.Peers = max(p.Bounds.Peers, uint32(at(6).Between(12, 24)))
+		addStrangers(p, plan.FaultHostileMessage, at(3).Between(4, 40))
+		addStrangers(p, plan.FaultGreedyPeer, at(4).Between(0, 2))
+		if len(t.Pull) > 0 {
+			addStrangers(p, plan.FaultDoneForged, at(5).Between(0, 12))
+		}
 	}
 	slices.SortStableFunc(p.Faults, func(a, b plan.ScheduledFault) int { return int(a.At - b.At) })
+}
+
+// crowdedPermille is the part of the plans in which hosts take what they can under many names.
+const crowdedPermille = 300
+
+// addOrigins draws which nodes count against the same host or identity.
+func addOrigins(p *plan.Plan, at func(uint64) draw.Value) {
+	way := at(8).Below(4)
+	for i := range p.NodeCount() {
+		origin := uint32(i) + 1 // Each node is on a host of its own.
+		switch way {
+		case 1: // All are on one host.
+			origin = 1
+		case 2, 3: // Some are on one host.
+			origin = 1 + uint32(at(100+uint64(i)).Below(uint64(p.NodeCount())))
+		}
+		p.Topology.Origins = append(p.Topology.Origins, origin)
+	}
+	p.Bounds.OriginSharePct = uint32(at(9).Between(int(p.Bounds.PeerSharePct), 100))
+}
+
+// addCrowds draws few rows for peers, small shares, and strangers that say hello and request pages under many names.
+// Strangers do not know the secret names of nodes in these plans, because a receiver forgets to whom a name belongs.
+func addCrowds(p *plan.Plan, at func(uint64) draw.Value) {
+	p.Faults = slices.DeleteFunc(p.Faults, func(f plan.ScheduledFault) bool {
+		return f.Fault == plan.FaultHostileMessage || f.Fault == plan.FaultDoneForged
+	})
+	p.Bounds.Peers = uint32(max(at(10).Between(2, 6), p.NodeCount()+at(11).Between(-1, 2)))
+	p.Bounds.PeerSharePct = uint32(at(12).Between(55, 80))
+	p.Bounds.OriginSharePct = uint32(at(13).Between(int(p.Bounds.PeerSharePct), 95))
+	addStrangers(p, plan.FaultHelloCrowd, at(14).Between(0, 4))
+	addStrangers(p, plan.FaultGreedyPeer, at(15).Between(0, 6))
 }
 
 // addStrangers adds occurrences of a fault that strangers cause.

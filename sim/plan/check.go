@@ -120,6 +120,9 @@ func (p *Plan) checkTopology(c *checker) {
 	if t.Sums && t.Leased {
 		c.addError("topology.sums is true, and so is leased: give one of them")
 	}
+	if len(t.Origins) > 0 && len(t.Origins) != p.NodeCount() || slices.Contains(t.Origins, 0) {
+		c.addError("topology.origins has %v: leave it out, or give a number above 0 for each of %d nodes", t.Origins, p.NodeCount())
+	}
 	if len(t.Windows) > p.NodeCount() {
 		c.addError("topology.windows has %d: give at most one for each node", len(t.Windows))
 	}
@@ -170,6 +173,10 @@ func (p *Plan) checkTimes(c *checker) {
 	}
 	checkRange(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
 	checkRange(c, "bounds.engine_share_pct", b.EngineSharePct, 0, 100)
+	checkRange(c, "bounds.origin_share_pct", b.OriginSharePct, 0, 100)
+	if b.OriginSharePct > 0 && b.OriginSharePct < b.PeerSharePct {
+		c.addError("bounds.origin_share_pct is %d: give at least bounds.peer_share_pct, %d, or 0", b.OriginSharePct, b.PeerSharePct)
+	}
 	checkRange(c, "bounds.window", b.Window, 0, 1<<16-1)
 	checkRange(c, "bounds.carries", b.Carries, 0, 1<<19)
 	checkRange(c, "bounds.batch", b.Batch, 0, 1<<16)

@@ -44,6 +44,7 @@ func (p *Plan) Clone() Plan {
 	c.Topology.DriftPPM = slices.Clone(p.Topology.DriftPPM)
 	c.Topology.Windows = slices.Clone(p.Topology.Windows)
 	c.Topology.Identities = slices.Clone(p.Topology.Identities)
+	c.Topology.Origins = slices.Clone(p.Topology.Origins)
 	for i := range c.Jobs {
 		c.Jobs[i].Keys = slices.Clone(c.Jobs[i].Keys)
 	}
@@ -106,6 +107,9 @@ func (p *Plan) RemoveNode(node int32) bool {
 	if int(node) < len(p.Topology.DriftPPM) {
 		p.Topology.DriftPPM = slices.Delete(p.Topology.DriftPPM, int(node), int(node)+1)
 	}
+	if int(node) < len(p.Topology.Origins) {
+		p.Topology.Origins = slices.Delete(p.Topology.Origins, int(node), int(node)+1)
+	}
 	if int(node) < len(p.Topology.Identities) {
 		p.Topology.Identities = slices.Delete(p.Topology.Identities, int(node), int(node)+1)
 	}
@@ -142,7 +146,7 @@ func (p *Plan) CountSettings() []*uint32 {
 	all := []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes,
 		&b.PeerSharePct, &b.ReservePPM,
 		&b.Staging, &b.Offers, &b.Places, &b.Fetches, &b.Batch, &b.Claims, &b.Window, &b.Carries, &b.EngineSharePct, &b.Rows,
-		&b.WaitingBytes}
+		&b.WaitingBytes, &b.OriginSharePct}
 	for _, f := range p.Tuning.countFields() {
 		all = append(all, f.v)
 	}

@@ -141,6 +141,9 @@ type Topology struct {
 	// Sums makes the engines of all nodes state checksums of their chunks, and the drivers compare what arrives. It
 	// requires planes that are not Leased.
 	Sums bool `yaml:"sums,omitempty"`
+	// Origins lists the number of what each node counts against at the others: its host, or its identity. Equal numbers
+	// denote the same one. If the list is empty, no origin is known.
+	Origins []uint32 `yaml:"origins,omitempty,flow"`
 	// Windows overrides bounds.window for individual nodes.
 	Windows []uint32 `yaml:"windows,omitempty,flow"`
 	// Flags names the flows in use, such as recall, with which senders may read back the chunks of receivers.
@@ -186,6 +189,8 @@ type Bounds struct {
 	// EngineSharePct is the share of the pool that the node's own engine may have, on a node that sends and receives.
 	// 0: the machine's default.
 	EngineSharePct uint32 `yaml:"engine_share_pct,omitempty"`
+	// OriginSharePct is the share of the pool that all peers with one origin may have. 0: the whole pool.
+	OriginSharePct uint32 `yaml:"origin_share_pct,omitempty"`
 	Staging        uint32 `yaml:"staging"` // pages into which the fetches of one receiver read
 	Offers         uint32 `yaml:"offers"`  // deferred offers of one receiver
 	Places         uint32 `yaml:"places"`  // chunks of the deferred offers

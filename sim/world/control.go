@@ -132,8 +132,34 @@ func (c *Conn) serverConnID() uint64 { return 1<<40 | uint64(c.serverIncarnation
 // MovedOrigin is added to the origin of a node that runs on its other host.
 const MovedOrigin = 1 << 16
 
-// originOf returns the origin of a connection, given the id by which its server knows it. Each node is a host of its
-// own, or runs on two hosts in turn. The origin of messages that do not arrive on a connection of the world is unknown.
+// strangerOrigin is above the origins of all nodes in plans. The strangers that prove the same are on one host.
+const strangerOrigin = 1 << 20
+
+// OriginOf returns the origin of a connection to n, given the id by which n knows it. Ranks know the origins that the
+// plan lists. A process that proves the identity of a node acts from the node's host.
+func (w *World) OriginOf(n *Node, serverConn uint64) effects.Origin {
+	all := w.SourcePlan.Topology.Origins
+	switch {
+	case n.Custom:
+		return w.originOf(serverConn)
+	case len(all) == 0:
+		return 0
+	case IsNoiseConn(serverConn):
+		proof := StrangerProof(serverConn >> proofShift)
+		if i := int(proof) - int(FirstNodeProof); i >= 0 && i < len(all) {
+			return effects.Origin(all[i])
+		}
+		return strangerOrigin + effects.Origin(proof)
+	}
+	if c := w.ConnOf(ClientConnID(serverConn)); c != nil && c.Client >= 0 && int(c.Client) < len(all) {
+		return effects.Origin(all[c.Client])
+	}
+	return 0
+}
+
+// originOf returns the origin of a connection to a user's node, given the id by which its server knows it. Each node is
+// a host of its own, or runs on two hosts in turn. The origin of messages that do not arrive on a connection of the world
+// is unknown.
 func (w *World) originOf(serverConn uint64) effects.Origin {
 	if kind := serverConn >> 40; kind != 1 && kind != 2 {
 		return 0

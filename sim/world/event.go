@@ -24,7 +24,7 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 		ev = &s.command
 	case KindReceived:
 		proof := w.proofOf(d.A)
-		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.originOf(d.A),
+		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.OriginOf(n, d.A),
 			Principal: proof.Principal, Roles: proof.Roles,
 			Channel: effects.Channel(d.B), Request: effects.Request(d.C),
 			Body: d.Body}

@@ -62,7 +62,7 @@ func (ps *Pools) GrantClaimedPages(p *Pool, class int, pages []effects.Page, own
 		pg.grant, pg.position = g.id, uint32(i)
 		g.pages = append(g.pages, page)
 	}
-	p.usedByClass[class] += g.openPages
+	ps.addUsed(p, class, g.openPages)
 	ps.grantsByClass[class]++
 	p.openPages += g.openPages
 	return g.id, g.pages

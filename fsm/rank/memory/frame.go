@@ -53,7 +53,7 @@ func (ps *Pools) PromisePages(p *Pool, class int, n uint32) {
 		panic(fmt.Sprintf("BUG: %d pages are promised, and %d are free", n, p.FreePages()))
 	}
 	p.promisedPages += n
-	p.usedByClass[class] += n
+	ps.addUsed(p, class, n)
 }
 
 // UnpromisePages ends the promise of n pages, or of the rest of a promise. Requests that wait for pages are tried
@@ -64,7 +64,7 @@ func (ps *Pools) UnpromisePages(p *Pool, class int, n uint32) {
 		panic(fmt.Sprintf("BUG: a promise of %d pages ended twice", n))
 	}
 	p.promisedPages -= n
-	p.usedByClass[class] -= n
+	ps.dropUsed(p, class, n)
 	ps.freedCount += uint64(n) + 1
 }
 

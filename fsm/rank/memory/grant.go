@@ -58,7 +58,8 @@ func (ps *Pools) CanGrantPages(p *Pool, class int, n uint32) bool {
 
 // FitsShare reports whether the share of the class allows n more pages of p, and one more grant (MayAddGrant). Pages of
 // the class that have landed count as well as granted pages while the peer of another class is present, because that
-// peer could otherwise find the pool full. Class 0 is this rank's engine, limited only by PoolConfig.EngineShare.
+// peer could otherwise find the pool full. The group of the class has a share, too (FitsOrigin). Class 0 is this rank's
+// engine, limited only by PoolConfig.EngineShare.
 func (ps *Pools) FitsShare(p *Pool, class int, n uint32) bool {
 	if class == 0 {
 		return p.usedByClass[0]+n <= p.engineShare
@@ -66,7 +67,7 @@ func (ps *Pools) FitsShare(p *Pool, class int, n uint32) bool {
 	if p.classShare < p.TotalPages() && ps.isContested(class) && p.usedByClass[class]+p.landedByClass.counts[class]+n > p.classShare {
 		return false
 	}
-	return p.usedByClass[class]+n <= p.classShare && ps.MayAddGrant(class)
+	return p.usedByClass[class]+n <= p.classShare && ps.MayAddGrant(class) && ps.FitsOrigin(p, class, n)
 }
 
 // ShareUse returns the number of pages that count against the share of a class: pages granted to the class, and while
@@ -120,7 +121,7 @@ func (ps *Pools) GrantPages(
 		}
 		g.pages = append(g.pages, effects.Page{Pool: p.id, Index: index, Length: length, Sum: pg.sum, Generation: pg.generation})
 	}
-	p.usedByClass[class] += g.openPages
+	ps.addUsed(p, class, g.openPages)
 	ps.grantsByClass[class]++
 	p.openPages += g.openPages
 	return g.id, g.pages
@@ -195,18 +196,18 @@ func (ps *Pools) LandPage(id effects.GrantID, pg effects.Page) (uint32, bool) {
 	state.grant = 0
 	if !p.claimed { // The claim already is a reference.
 		state.refs++
-		p.landedByClass.addPage(state, g.class)
+		ps.countLanded(p, state, g.class)
 	}
-	p.uncountOpenPage(g)
+	ps.uncountOpenPage(p, g)
 	return state.position, true
 }
 
 // uncountOpenPage takes a page out of the counts of a write grant.
-func (p *Pool) uncountOpenPage(g *grant) {
+func (ps *Pools) uncountOpenPage(p *Pool, g *grant) {
 	g.openPages--
 	p.freedCount++
 	p.openPages--
-	p.usedByClass[g.class]--
+	ps.dropUsed(p, g.class, 1)
 	if g.quarantined {
 		p.quarantinedPages--
 	}
@@ -260,9 +261,9 @@ func (ps *Pools) ReclaimOpenPages(id effects.GrantID) uint32 {
 	for _, pg := range g.pages {
 		if state := p.pageAt(pg.Index); state.grant == id {
 			state.grant = 0
-			p.uncountOpenPage(g)
+			ps.uncountOpenPage(p, g)
 			if p.freeIfUnused(pg.Index); !state.isFree() && !p.claimed {
-				p.landedByClass.addPage(state, g.class) // Share made the page readable under its grant; the page stays readable.
+				ps.countLanded(p, state, g.class) // Share made the page readable under its grant; the page stays readable.
 			}
 		}
 	}

@@ -13,8 +13,9 @@ import (
 // landedClass names the class that a page landed for. A class is reassigned to another peer in the course of time, so
 // landedClass also names the assignment.
 type landedClass struct {
-	class      int32  // the class plus 1; 0: none
-	assignment uint32 // landedCounts.assignments of the class when the page landed
+	class      int32        // the class plus 1; 0: none
+	assignment uint32       // landedCounts.assignments of the class when the page landed
+	group      table.Handle // the group of the class at that time; 0: it had none
 }
 
 // landedCounts counts the pages that landed for each class.
@@ -34,6 +35,12 @@ func (l *landedCounts) addPage(pg *page, class int) {
 	l.counts[class]++
 }
 
+// countLanded counts a page of p that landed for class, for the class and for its group.
+func (ps *Pools) countLanded(p *Pool, pg *page, class int) {
+	p.landedByClass.addPage(pg, class)
+	p.countLandedGroup(pg, ps.groups.byClass[class])
+}
+
 // uncountLanded stops counting a page that became free, or that any class can have (MarkEvictable). If the class was
 // given to another peer since the page landed, the page is not in the count any more.
 func (p *Pool) uncountLanded(pg *page) {
@@ -41,6 +48,7 @@ func (p *Pool) uncountLanded(pg *page) {
 	if m := pg.landedFor; m.class != 0 && m.assignment == l.assignments[m.class-1] {
 		l.counts[m.class-1]--
 	}
+	p.uncountLandedGroup(pg)
 	pg.landedFor = landedClass{}
 }
 

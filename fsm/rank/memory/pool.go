@@ -18,7 +18,8 @@
 //   - Only this package hands out pages, generations and grant ids. A generation belongs to one use of one page, and a
 //     grant id to a single grant (the comment of grant.go says how long that holds).
 //   - The pages of each fairness class are counted while their grant is in force or in quarantine, and after they have
-//     landed (see [Pools.FitsShare]).
+//     landed (see [Pools.FitsShare]). So are those of all classes whose peers have the same Origin (see
+//     [Pools.FitsOrigin]).
 //   - A call that would break one of these rules panics.
 //
 // Example: a sender pushes two chunks, and the network loses the second one.
@@ -34,6 +35,7 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
@@ -77,15 +79,17 @@ type Pool struct {
 
 	usedByClass      []uint32 // by class: pages granted, in quarantine, promised, or (class 0) charged to the engine
 	landedByClass    landedCounts
-	classShare       uint32 // the limit of pages for one peer
-	engineShare      uint32 // the limit of pages for this rank's engine, which is class 0, where its pages are counted
-	openPages        uint32 // pages under write grants, in force or in quarantine
-	quarantinedPages uint32 // the part of open whose grant is in quarantine
-	leasedPages      uint32 // read grants on pages, in force or in quarantine: a page counts once for each
-	leasedPagesMax   uint32 // the maximum of lent since the start
-	promisedPages    uint32 // free pages that are promised to a class (PromisePages)
-	claimed          bool   // the pages are the engine's own blocks and are taken only by number (claim.go)
-	claimedPages     uint32 // in a claimed pool: pages that are not free
+	landedByGroup    []landedGroup // by the slot of the group in groups.rows; slots after the last have no pages
+	classShare       uint32        // the limit of pages for one peer
+	originShare      uint32        // the limit of pages for all peers with one Origin
+	engineShare      uint32        // the limit of pages for this rank's engine, which is class 0, where its pages are counted
+	openPages        uint32        // pages under write grants, in force or in quarantine
+	quarantinedPages uint32        // the part of open whose grant is in quarantine
+	leasedPages      uint32        // read grants on pages, in force or in quarantine: a page counts once for each
+	leasedPagesMax   uint32        // the maximum of lent since the start
+	promisedPages    uint32        // free pages that are promised to a class (PromisePages)
+	claimed          bool          // the pages are the engine's own blocks and are taken only by number (claim.go)
+	claimedPages     uint32        // in a claimed pool: pages that are not free
 }
 
 func (p *Pool) recycle(index int, cfg PoolConfig, classes int) Pool {
@@ -97,7 +101,7 @@ func (p *Pool) recycle(index int, cfg PoolConfig, classes int) Pool {
 	e := Pool{
 		id: id, key: cfg.Key, index: index, firstIndex: cfg.FirstIndex,
 		pages: table.RecycleSlice(p.pages, n), freeStack: table.RecycleSlice(p.freeStack, n), classShare: cfg.ClassShare,
-		engineShare: cfg.EngineShare,
+		engineShare: cfg.EngineShare, originShare: cmp.Or(cfg.OriginShare, cfg.Pages), landedByGroup: p.landedByGroup[:0],
 		usedByClass: table.RecycleSlice(p.usedByClass, classes), landedByClass: p.landedByClass.recycle(classes), claimed: cfg.Claimed,
 	}
 	if e.claimed {

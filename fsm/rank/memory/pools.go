@@ -19,18 +19,20 @@ type Pools struct {
 	grantsByClass []int        // by class: write grants, in force or in quarantine
 	present       []bool       // by class: the peer is present, and may request pages at any time
 	presentCount  int          // the number of classes that are present
-	freedCount    uint64       `snap:"skip"` // counts what became available beside pages, as Pool.freedCount does
+	groups        groups
+	freedCount    uint64 `snap:"skip"` // counts what became available beside pages, as Pool.freedCount does
 }
 
 // PoolConfig describes a pool.
 type PoolConfig struct {
 	// Pages is the number of pages of the pool. ClassShare is the limit of pages that one class may be granted at a
-	// time. EngineShare is the limit of pages for this rank's engine, where the engine's pages are counted.
+	// time, and OriginShare that of all classes whose peers have the same Origin, while a peer with another one is
+	// present; 0: all pages. EngineShare is the limit of pages for this rank's engine, where the engine's pages are counted.
 	//
 	// FirstIndex, if not 0, makes the pool a continuation of pool 0: both have the same id, and the page numbers of
 	// this pool begin at FirstIndex. Messages within the node then name a page by its number alone, and drivers know
 	// where each range lies.
-	Pages, ClassShare, EngineShare, FirstIndex uint32
+	Pages, ClassShare, OriginShare, EngineShare, FirstIndex uint32
 	// Claimed says that the pages are the engine's own blocks. The engine names the pages that it lends (claim.go), and
 	// no page is taken that the engine did not name.
 	Claimed bool
@@ -51,6 +53,7 @@ func (ps *Pools) Recycle(grantsMax, classes int, idOrder prng.Shuffle, pools ...
 		pools:  slices.Grow(ps.pools[:0], len(pools))[:len(pools)],
 		grants: ps.grants.Recycle(min(grantsMax, GrantsMax)), idOrder: idOrder,
 		grantsByClass: table.RecycleSlice(ps.grantsByClass, classes), present: table.RecycleSlice(ps.present, classes),
+		groups: ps.groups.recycle(classes),
 	}
 	for i := range e.pools {
 		e.pools[i] = e.pools[i].recycle(i, pools[i], classes)
@@ -111,6 +114,7 @@ func (ps *Pools) MarkPresent(class int) {
 	if !ps.present[class] {
 		ps.present[class] = true
 		ps.presentCount++
+		ps.groups.addPresent(class, 1)
 	}
 }
 
@@ -120,13 +124,15 @@ func (ps *Pools) MarkAbsent(class int) {
 	if ps.present[class] {
 		ps.present[class] = false
 		ps.presentCount--
+		ps.groups.addPresent(class, -1)
 		ps.freedCount++
 	}
 }
 
 // ReassignClass gives the class to another peer. Pages that landed for the former peer of the class are not counted for
-// the new peer.
+// the new peer, but still count for the group that the class leaves.
 func (ps *Pools) ReassignClass(class int) {
+	ps.leaveGroup(class)
 	for i := range ps.pools {
 		l := &ps.pools[i].landedByClass
 		l.counts[class] = 0
@@ -172,4 +178,5 @@ func (ps *Pools) RecountShares(r *table.Recount, promised func()) {
 		}
 		r.Report("landed pages", classes, func(class int) int { return int(p.landedByClass.counts[class]) }, table.Bounded)
 	}
+	ps.recountGroups(r)
 }

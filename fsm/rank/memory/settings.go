@@ -14,6 +14,9 @@ type Settings struct {
 	PoolKey      string // default pd_buffer_size: the configuration key of the pool's size, for refusals
 	GrantsMax    uint32 // default 4096: the limit of grants at a time
 	PeerSharePct uint32 // default 100: the limit of the pool for one peer, granted or in quarantine, in percent
+	// OriginSharePct is the limit of the pool for all peers with one Origin, including pages that landed, while a peer with
+	// another Origin is present, in percent; at least PeerSharePct.
+	OriginSharePct uint32 // default 75, or PeerSharePct if that is more
 	// EngineSharePct is the limit of the pool that this rank's engine may have reserved, in a rank of both roles, in
 	// percent.
 	EngineSharePct uint32 // default 50
@@ -24,6 +27,7 @@ func (s *Settings) Fill() {
 	s.PoolKey = cmp.Or(s.PoolKey, "pd_buffer_size")
 	kernel.SetDefault(&s.GrantsMax, 4096)
 	kernel.SetDefault(&s.PeerSharePct, 100)
+	kernel.SetDefault(&s.OriginSharePct, max(s.PeerSharePct, 75))
 	kernel.SetDefault(&s.EngineSharePct, 50)
 }
 
@@ -34,6 +38,8 @@ func (s *Settings) Check() error {
 		return fmt.Errorf("rank: Pages is 0: a pool needs at least one page")
 	case s.PeerSharePct > 100:
 		return fmt.Errorf("rank: PeerSharePct is %d: give 1 to 100", s.PeerSharePct)
+	case s.OriginSharePct < s.PeerSharePct || s.OriginSharePct > 100:
+		return fmt.Errorf("rank: OriginSharePct is %d: give %d (PeerSharePct) to 100", s.OriginSharePct, s.PeerSharePct)
 	case s.EngineSharePct > 100:
 		return fmt.Errorf("rank: EngineSharePct is %d: give 1 to 100", s.EngineSharePct)
 	}

@@ -87,6 +87,14 @@ func TestMessagesNameTheirSender(t *testing.T) {
 	if d := seen["decode 2"]; d.Roles != effects.RoleDecode || d.Principal == seen["prefill 1"].Principal {
 		t.Errorf("decode 2 is %x with %v", d.Principal, d.Roles)
 	}
+	// All are on one host, and identities have shares of their own there.
+	origins := map[effects.Origin]bool{}
+	for _, name := range []string{"prefill 1", "decode 2", "plain"} {
+		origins[seen[name].Origin] = true
+	}
+	if len(origins) != 3 || origins[0] || seen["prefill 1"].Origin != seen["its twin"].Origin {
+		t.Errorf("the clients count against %v, and the twin against %x", origins, seen["its twin"].Origin)
+	}
 }
 
 // A client sends nothing to a server that lacks the role of the channel, or that proves nothing; both logs say why.

@@ -62,7 +62,7 @@ func (s *server) serveInbound(g *door.Conn) error {
 	}
 	defer conn.Close()
 	t := &inboundConn{server: s, wireConn: newWireConn(conn, &s.config, s.writers), doorConn: g, conn: s.nextConn(),
-		origin: zeromq.OriginOf(g.Address), peer: peer,
+		origin: peer.Origin(zeromq.OriginOf(g.Address)), peer: peer,
 		requestSlots: make(chan struct{}, s.channel.UnansweredMax())}
 	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
 		s.callers.Store(t.conn, at.Addr().Unmap())

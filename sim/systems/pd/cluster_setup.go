@@ -1,6 +1,8 @@
 package pd
 
 import (
+	"cmp"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
@@ -66,6 +68,7 @@ func NewClusterSetup(p *plan.Plan, flows Flows) ClusterSetup {
 			},
 			Memory: rank.Memory{
 				GrantsMax: b.Grants, PeerSharePct: b.PeerSharePct, EngineSharePct: b.EngineSharePct,
+				OriginSharePct: cmp.Or(b.OriginSharePct, 100),
 			},
 			Store: rank.Store{ClaimTTL: effects.Duration(t.ClaimTTL)},
 			Peers: rank.Peers{PeersMax: b.Peers},

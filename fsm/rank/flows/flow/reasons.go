@@ -59,6 +59,13 @@ func (e *Env) NoRoom(q *allocqueue.Row) *effects.Why {
 			Theirs: FormatCount(max(1, n/int(all.LayersPerChunk()))) + " more", Remedy: "retry when chunks are whole, or raise " +
 				"layerwise.bundles of the receiver, or leave it out",
 		}
+	case !e.Pools.FitsOrigin(e.Pool, q.Class, q.PagesMax):
+		return &effects.Why{
+			Field: "origin_share_pct", Ours: FormatCount(e.Pools.OriginUse(e.Pool, q.Class)) + " of at most " +
+				FormatCount(e.Pool.OriginLimit()) + " of " + FormatCount(e.Pool.TotalPages()) + " pages in use by this sender's host,",
+			Theirs: FormatCount(n) + unit, Remedy: "retry when its chunks were read, or raise origin_share_pct or " + e.Pool.ConfigKey() +
+				" of the receiver",
+		}
 	case !e.Pools.FitsShare(e.Pool, q.Class, q.PagesMax):
 		return &effects.Why{
 			Field: "peer_share_pct", Ours: FormatCount(inUse) + " of at most " + FormatCount(e.Pool.ClassLimit()) + " of " +

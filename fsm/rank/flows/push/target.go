@@ -153,7 +153,7 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 	}
 	if !m.HasExt {
 		var hasClass bool
-		if class, hasClass = e.Links.VanillaClass(&e.Env, ev.Conn, e.CountClassRows()); !hasClass {
+		if class, hasClass = e.Links.VanillaClass(&e.Env, ev, e.CountClassRows()); !hasClass {
 			e.Out.Mark(flow.Marks.VanillasFull)
 			t.refuseRequest(e, from, len(m.Keys), effects.TooMany, allocqueue.ShareFullReason("peers without our extensions", e.Links.VanillasMax()))
 			return

@@ -122,11 +122,8 @@ func (q *initExchange) handleHello(classRows []uint32) {
 			code, why = effects.Forbidden, *OtherIdentityReason()
 		}
 		if code == effects.OK {
-			if h := q.admitPeer(effects.Incarnation(init.Ext.Incarnation), classRows); h == 0 {
-				code, why = effects.TooMany, effects.Why{
-					Field: "tables.peers", Ours: strconv.Itoa(int(cfg.PeersMax)) + ", all in use,",
-					Remedy: "raise tables.peers of the receiver, or retry",
-				}
+			if h := q.admitPeer(effects.Incarnation(init.Ext.Incarnation), q.ev.Origin, classRows); h == 0 {
+				code, why = effects.TooMany, q.noRowReason()
 			} else {
 				q.recordHelloConn(h, q.ev.Conn, init.Ext.Stamps.ClockNS)
 				g := q.rows.get(h)
@@ -151,6 +148,22 @@ func (q *initExchange) handleHello(classRows []uint32) {
 		return
 	}
 	q.sendReply(m.Append(v.Out.Arena()))
+}
+
+// noRowReason returns the reason that there is no row for a new peer.
+func (q *initExchange) noRowReason() effects.Why {
+	why := effects.Why{
+		Field: "tables.peers", Ours: strconv.Itoa(int(q.cfg.PeersMax)) + ", all in use,",
+		Remedy: "raise tables.peers of the receiver, or retry",
+	}
+	switch s := q.shareOfRows(q.ev.Origin); {
+	case q.in.count < q.cfg.PeersMax:
+		why.Ours = strconv.Itoa(int(q.cfg.PeersMax)) + ", of which this sender's host has " + strconv.Itoa(int(s.held)) +
+			" in use, and the rest is for others,"
+	case s.isShared && s.held >= s.most:
+		why.Ours += " " + strconv.Itoa(int(s.held)) + " of them by this sender's host, which may have " + strconv.Itoa(int(s.most)) + ","
+	}
+	return why
 }
 
 // handleBufferList records the peer's buffers and replies with this node's buffers.

@@ -15,13 +15,14 @@ type inbounds struct {
 	byConn        table.Index   `snap:"skip"` // by the connection of the last hello
 	present       table.List    // the inbound peers that are present; the peer that was seen longest ago is first
 	replacedClass int           // class that the last hello took from another peer; 0: none
+	rowsByOrigin  []uint32      `snap:"scratch"` // by memory.Pools.OriginSlotOf: inbound peers
 	outcomes      reachOutcomes // outcomes of attempts to reach inbound peers, for the receiver
 	vanillas      vanillaPeers  // peers without extensions; empty if no plane serves such peers
 	messages      serverMessages
 }
 
 func (in *inbounds) recycle(seed uint64) inbounds {
-	return inbounds{seed: seed, byID: in.byID.Recycle(), byConn: in.byConn.Recycle()}
+	return inbounds{seed: seed, byID: in.byID.Recycle(), byConn: in.byConn.Recycle(), rowsByOrigin: in.rowsByOrigin[:0]}
 }
 
 // inboundView bundles the inbound peers with the environment of the present step. It is valid for one call and must not
@@ -153,41 +154,96 @@ func (i *inboundView) mayAdmit(peer effects.Incarnation, principal effects.Princ
 	return h == 0 || principal.MayActFor(i.rows.get(h).principal)
 }
 
-// admitPeer returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admitPeer
-// replaces the peer for which replaceTime returns the earliest time. The replaced peer must have no pages here, and
-// nothing may be kept for it, because two inbound peers in the same class would wait for each other. admitPeer returns
-// zero if no peer can be replaced.
-func (i *inboundView) admitPeer(peer effects.Incarnation, classRows []uint32) table.Handle {
+// admitPeer returns the row of the inbound peer with a name, and inserts a new peer, which counts against an Origin. If
+// the table is full, or if the rest of it is for other Origins, admitPeer replaces another peer (findReplaceable).
+// admitPeer returns zero if no peer can be replaced.
+func (i *inboundView) admitPeer(peer effects.Incarnation, origin effects.Origin, classRows []uint32) table.Handle {
 	if h := i.findInbound(peer); h != 0 {
+		i.v.Pools.SetOrigin(classOf(h), origin)
 		i.markPresent(h)
 		i.rows.get(h).linkLost = false
 		return h
 	}
-	if i.in.count >= i.cfg.PeersMax {
-		oldest := i.findReplaceable(classRows)
-		if oldest == 0 {
-			return 0
+	if free := i.cfg.PeersMax - i.in.count; free <= i.cfg.PeersMax/lastRows {
+		if s := i.shareOfRows(origin); free == 0 || i.mustLeaveRows(s, origin) {
+			oldest := i.findReplaceable(s, classRows)
+			if oldest == 0 {
+				return 0
+			}
+			i.evictPeer(oldest)
 		}
-		i.evictPeer(oldest)
 	}
 	h := i.rows.addRow(peer, i.cfg.Key.InboundName(peer), 0)
 	i.in.count++
+	i.v.Pools.SetOrigin(classOf(h), origin)
 	i.markPresent(h)
 	i.in.byID.Add(table.Hash(i.in.seed, peer[:]), h)
 	return h
 }
 
-// findReplaceable returns the inbound peer that can be replaced first, or zero if none can be replaced.
-func (i *inboundView) findReplaceable(classRows []uint32) (oldest table.Handle) {
+// lastRows is the part of the rows, one in so many, that is for Origins that do not have half of the rows already.
+const lastRows = 8
+
+// mustLeaveRows reports whether the last rows are for other Origins than that of a new peer. Otherwise a host that keeps
+// all rows busy under as many names would keep every other host away.
+func (i *inboundView) mustLeaveRows(s rowShare, origin effects.Origin) bool {
+	return origin != 0 && s.held >= (i.cfg.PeersMax+1)/2
+}
+
+// rowShare says how many inbound peers may have one Origin while the table is full, and how many have it.
+type rowShare struct {
+	origin   int    // memory.Pools.OriginSlotOf of the new peer; -1: nothing is known from its Origin
+	held     uint32 // peers that have the Origin of the new peer
+	most     uint32 // the share of each Origin
+	isShared bool   // there are peers with other Origins
+}
+
+// shareOfRows counts the inbound peers of each Origin. All Origins have the same share of the table, and at least one
+// row. The Origin of the new peer is one of them.
+func (i *inboundView) shareOfRows(origin effects.Origin) (s rowShare) {
+	counts := table.RecycleSlice(i.in.rowsByOrigin, i.v.Pools.OriginSlots())
+	i.in.rowsByOrigin = counts
+	origins := uint32(0)
 	for slot := range i.rows.rows.Slots() {
-		h := i.rows.rows.At(slot)
+		if g := i.rows.get(i.rows.rows.At(slot)); g != nil && g.isInbound() {
+			n := &counts[i.v.Pools.OriginSlotOf(int(slot)+1)]
+			if *n++; *n == 1 {
+				origins++
+			}
+		}
+	}
+	if s.origin = i.v.Pools.FindOrigin(origin); s.origin >= 0 {
+		s.held = counts[s.origin]
+	}
+	s.isShared = s.held < i.in.count
+	if s.held == 0 {
+		origins++
+	}
+	s.most = max(1, i.cfg.PeersMax/origins)
+	return s
+}
+
+// findReplaceable returns the inbound peer that makes room for a new peer, or zero if none can. It must have no pages
+// here, and nothing may be kept for it, because two inbound peers in the same class would wait for each other. If the
+// Origin of the new peer has its share of the table, only a peer with that Origin makes room, so that a host that
+// invents names keeps no other host away. Otherwise a peer makes room whose Origin has more than its share, if there is
+// one. Among those that remain, it is the peer for which replaceTime returns the earliest time.
+func (i *inboundView) findReplaceable(s rowShare, classRows []uint32) (oldest table.Handle) {
+	oldestExceeds := false
+	for slot := range i.rows.rows.Slots() {
+		h, class := i.rows.rows.At(slot), int(slot)+1
 		g := i.rows.get(h)
-		if g == nil || !g.isInbound() || oldest != 0 && i.replaceTime(g) >= i.replaceTime(i.rows.get(oldest)) {
+		if g == nil || !g.isInbound() || i.v.Pools.ClassUse(class) > 0 || classRows[class] > 0 || g.link.importPending {
 			continue
 		}
-		class := int(slot) + 1
-		if i.v.Pools.ClassUse(class) == 0 && classRows[class] == 0 && !g.link.importPending {
-			oldest = h
+		origin := i.v.Pools.OriginSlotOf(class)
+		if s.held >= s.most && origin != s.origin {
+			continue
+		}
+		exceeds := i.in.rowsByOrigin[origin] > s.most
+		if oldest == 0 || exceeds && !oldestExceeds ||
+			exceeds == oldestExceeds && i.replaceTime(g) < i.replaceTime(i.rows.get(oldest)) {
+			oldest, oldestExceeds = h, exceeds
 		}
 	}
 	return oldest

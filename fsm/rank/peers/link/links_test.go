@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/prng"
 	"github.com/kvferry/kvferry/fsm/rank/env"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
 )
 
 // A handshake goes open, hello, import, list; the lanes come only when somebody takes
@@ -465,5 +467,95 @@ func TestOlderHellosTakeNoNewerOnesPlace(t *testing.T) {
 	hear(1, older)
 	if !known(1) {
 		t.Error("a peer whose newest stamp was wrong is passed over twice")
+	}
+}
+
+// A host that invents names takes no more than its share of the rows: beyond it, its names replace each other, and no
+// peer of another host. If none of them can be replaced, the hello is refused, and says why. A host without its share
+// takes the row of a host that has more.
+func TestNamesOfAHostReplaceEachOther(t *testing.T) {
+	r := newRig(t) // It has two rows.
+	busy := make([]uint32, r.links.CountClasses())
+	hello := func(n byte, origin effects.Origin) (who effects.Incarnation) {
+		r.now++
+		who = effects.Incarnation{n, 1}
+		r.runStep(func(v *env.Env) {
+			i := r.links.viewInbound(v)
+			i.admitPeer(who, origin, busy)
+		})
+		return who
+	}
+	want := func(when string, known, gone effects.Incarnation) {
+		t.Helper()
+		if !hasInbound(&r.links, known) || hasInbound(&r.links, gone) {
+			t.Errorf("%s: the one that stays is known: %t, the other one: %t", when, hasInbound(&r.links, known), hasInbound(&r.links, gone))
+		}
+	}
+	const liar, honest = 0xA, 0xB
+	first, second := hello(1, liar), hello(2, liar)
+	other := hello(3, honest)
+	want("a new host", second, first)
+	want("a new host", other, first)
+	third := hello(4, liar) // It was seen before the peer of the other host was.
+	want("a further name", other, second)
+	want("a further name", third, second)
+	r.runStep(func(v *env.Env) { busy[r.links.ClassByID(third)] = 1 })
+	fourth := hello(5, liar)
+	want("all names busy", other, fourth)
+	r.runStep(func(v *env.Env) {
+		q := initExchange{r.links.viewInbound(v), &effects.Received{Origin: liar}}
+		if why := q.noRowReason(); why.Ours != "2, all in use, 1 of them by this sender's host, which may have 1," {
+			t.Errorf("the reason is %q", why.Ours)
+		}
+		q.ev.Origin = 0xC
+		if why := q.noRowReason(); why.Ours != "2, all in use," {
+			t.Errorf("the reason for a host without a peer is %q", why.Ours)
+		}
+	})
+	restarted := hello(6, honest)
+	want("a restart of the other host", restarted, other)
+}
+
+// A peer counts against the Origin of its newest hello.
+func TestPeerCountsAgainstItsNewestOrigin(t *testing.T) {
+	r := newRig(t)
+	busy := make([]uint32, r.links.CountClasses())
+	who := effects.Incarnation{1, 1}
+	for _, origin := range []effects.Origin{0xA, 0xB} {
+		r.runStep(func(v *env.Env) {
+			i := r.links.viewInbound(v)
+			class := classOf(i.admitPeer(who, origin, busy))
+			if v.Pools.OriginSlotOf(class) != v.Pools.FindOrigin(origin) {
+				t.Errorf("the peer does not count against origin %x", origin)
+			}
+		})
+	}
+}
+
+// A host that keeps half of the rows busy, or more, does not get the last eighth of them: another host finds a row.
+func TestLastRowsAreForOtherHosts(t *testing.T) {
+	for origin, want := range map[effects.Origin]int{0: 16, 0xA: 14} { // The driver does not know who has Origin 0.
+		r := newRig(t)
+		cfg := config(key1)
+		cfg.PeersMax = 16
+		r.links = New(cfg, 1)
+		r.pools = memory.New(4, r.links.CountClasses(), prng.Shuffle{}, memory.PoolConfig{Pages: 4, ClassShare: 4})
+		busy := slices.Repeat([]uint32{1}, r.links.CountClasses())
+		r.runStep(func(v *env.Env) {
+			i := r.links.viewInbound(v)
+			for n := range byte(20) {
+				i.admitPeer(effects.Incarnation{1, n}, origin, busy)
+			}
+			if r.links.CountInbound() != want {
+				t.Errorf("a host with origin %x has %d of 16 rows; want %d", origin, r.links.CountInbound(), want)
+			}
+			q := initExchange{i, &effects.Received{Origin: origin}}
+			if why := q.noRowReason(); origin != 0 && why.Ours != "16, of which this sender's host has 14 in use, and the rest is for others," {
+				t.Errorf("the reason is %q", why.Ours)
+			}
+			if h := i.admitPeer(effects.Incarnation{2}, 0xB, busy); h == 0 && origin != 0 {
+				t.Error("another host finds no row")
+			}
+		})
 	}
 }

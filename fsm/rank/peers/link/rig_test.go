@@ -241,7 +241,7 @@ func (r *rig) runNextTimer() effects.Duration {
 // admitPeer lets somebody in who says hello, or returns zero.
 func admitPeer(v *env.Env, l *Links, peer effects.Incarnation, busy []uint32) table.Handle {
 	i := l.viewInbound(v)
-	return i.admitPeer(peer, busy)
+	return i.admitPeer(peer, 0, busy)
 }
 
 func hasInbound(l *Links, peer effects.Incarnation) bool {

@@ -20,17 +20,17 @@ func (l *Links) ServesVanilla() bool { return l.cfg.Bearer }
 // VanillasMax returns the number of peers without extensions that are served at a time.
 func (l *Links) VanillasMax() int { return len(l.in.vanillas) }
 
-// VanillaClass returns the class of a peer without extensions, by its connection. A new connection takes the class of
-// the peer that was seen longest ago among those that have no pages and for which nothing waits. VanillaClass reports
-// false if there is none.
-func (l *Links) VanillaClass(v *env.Env, conn effects.Conn, classRows []uint32) (class int, ok bool) {
-	return l.in.vanillas.assignClass(v, conn, l.rows.firstVanillaClass(), classRows)
+// VanillaClass returns the class of a peer without extensions, by the connection of its message. A new connection takes
+// the class of the peer that was seen longest ago among those that have no pages and for which nothing waits.
+// VanillaClass reports false if there is none.
+func (l *Links) VanillaClass(v *env.Env, ev *effects.Received, classRows []uint32) (class int, ok bool) {
+	return l.in.vanillas.assignClass(v, ev, l.rows.firstVanillaClass(), classRows)
 }
 
-func (p vanillaPeers) assignClass(v *env.Env, conn effects.Conn, first int, classRows []uint32) (class int, ok bool) {
+func (p vanillaPeers) assignClass(v *env.Env, ev *effects.Received, first int, classRows []uint32) (class int, ok bool) {
 	oldest := -1
 	for i := range p {
-		if p[i].conn == conn {
+		if p[i].conn == ev.Conn {
 			p[i].seenAt = v.Now
 			return first + i, true
 		}
@@ -42,7 +42,8 @@ func (p vanillaPeers) assignClass(v *env.Env, conn effects.Conn, first int, clas
 	if oldest < 0 {
 		return 0, false
 	}
-	p[oldest] = vanillaPeer{conn: conn, seenAt: v.Now}
+	p[oldest] = vanillaPeer{conn: ev.Conn, seenAt: v.Now}
 	v.Pools.ReassignClass(first + oldest)
+	v.Pools.SetOrigin(first+oldest, ev.Origin)
 	return first + oldest, true
 }

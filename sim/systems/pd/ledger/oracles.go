@@ -93,6 +93,7 @@ type Oracles struct {
 	openFailures   openFailureOracle
 	trust          trustOracle
 	sums           sumOracle
+	origins        originOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -165,6 +166,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *openFailureOracle { return &o.openFailures })
 	addOracle(l, func(o *Oracles) *trustOracle { return &o.trust })
 	addOracle(l, func(o *Oracles) *sumOracle { return &o.sums })
+	addOracle(l, func(o *Oracles) *originOracle { return &o.origins })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].

@@ -45,7 +45,7 @@ type pagePeer struct {
 // recordRequest records the peer of a request. A stranger's message in another peer's name does not count.
 func (or *pageShareOracle) recordRequest(n *world.Node, peer, ownName effects.Incarnation) {
 	state := or.stateOf(n)
-	if !hasPageShares(n) || !pd.IsGenuine(n, peer, ownName) {
+	if !hasPageShares(n) && !hasOriginShares(n) || !pd.IsGenuine(n, peer, ownName) {
 		return
 	}
 	i := slices.IndexFunc(state.peers, func(c pagePeer) bool { return c.peer == peer })
@@ -86,7 +86,7 @@ func (or *pageShareOracle) recordRead(n *world.Node, e *effects.Transfer) {
 // that it may still write. Pages that were promised before count where
 // they were promised.
 func (or *pageShareOracle) verifyShare(n *world.Node, e *world.Grant, promised bool) {
-	if !hasPageShares(n) {
+	if !hasPageShares(n) && !hasOriginShares(n) {
 		return
 	}
 	contested := false
@@ -115,7 +115,9 @@ func (or *pageShareOracle) verifyShare(n *world.Node, e *world.Grant, promised b
 		or.fail(checkPageShare,
 			"node %d grants %d pages to a peer that has %d now, of at most %d",
 			n.AsSubject(), len(e.Pages), ofPeer, pageShare(n))
+		return
 	}
+	or.verifyOriginShare(n, e)
 }
 
 // isKeptPage reports whether the machine would deliver this page for the key of the chunk in the page.

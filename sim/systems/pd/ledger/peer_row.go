@@ -108,13 +108,22 @@ func (or *peerRowOracle) verifyReply(n *world.Node, w *pendingRequest) {
 // mustHaveRow reports whether a peer certainly still has a row if the peer's newest request is so long ago.
 func (or *peerRowOracle) mustHaveRow(n *world.Node, c *peerRow, age effects.Duration) bool {
 	cfg := &pd.InfoOf(n).Cfg
-	otherPeers := 0
+	otherPeers, ofOrigin := 0, 0
+	names := or.oracles().origins.stateOf(n)
+	origin, _ := names.originOf(c.name)
 	for i := range or.stateOf(n).peers {
 		if x := &or.stateOf(n).peers[i]; x.name != c.name && x.hasSent {
 			otherPeers++
+			if o, _ := names.originOf(x.name); o == origin {
+				ofOrigin++
+			}
 		}
 	}
-	return c.wasServed && !c.linkLost && otherPeers+1 < int(cmp.Or(cfg.PeersMax, 256)) &&
+	limit := int(cmp.Or(cfg.PeersMax, 256))
+	if origins := names.countOrigins(); origins > 1 && ofOrigin+1 >= limit/origins {
+		return false // The peers of an origin may have to share its part of the rows.
+	}
+	return c.wasServed && !c.linkLost && otherPeers+1 < limit &&
 		age < cmp.Or(cfg.Tuning.ProvenPeerBonus, 60*effects.Second)
 }
 

@@ -37,7 +37,8 @@ func (or *queueOracle) verifyOvertaken(n *world.Node, w *pendingRequest, place i
 // peer's share, or for more than pages, was not overtaken.
 func (or *queueOracle) countOvertake(n *world.Node, o *pendingRequest) (counts, tooOften bool) {
 	s := pd.StatsOf(n)
-	if !o.canBeServed(n) || or.peerPagesMax(n, &s, o)+o.pageCount > pageShare(n) || mayExceedGrants(n, &s) {
+	if !o.canBeServed(n) || or.peerPagesMax(n, &s, o)+o.pageCount > pageShare(n) || or.mayExceedOrigin(n, &s, o) ||
+		mayExceedGrants(n, &s) {
 		return false, false
 	}
 	// From each of the rival classes, a request that was overtaken as often may be served first.
@@ -137,7 +138,8 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 			or.countJudged(checkNeedlessWait)
 			return
 		}
-		if or.peerPagesMax(n, s, o)+o.pageCount > pageShare(n) || mayExceedGrants(n, s) || s.Entries+o.keyCount > s.PagesTotal ||
+		if or.peerPagesMax(n, s, o)+o.pageCount > pageShare(n) || or.mayExceedOrigin(n, s, o) || mayExceedGrants(n, s) ||
+			s.Entries+o.keyCount > s.PagesTotal ||
 			o.layers && or.oracles().bundles.mayExceed(n, s, o) {
 			or.countVoid(checkNeedlessWait)
 			return
