@@ -2,6 +2,7 @@ package expand
 
 import (
 	"slices"
+	"time"
 
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -64,7 +65,7 @@ func AddTrust(p *plan.Plan) {
 }
 
 // crowdedPermille is the part of the plans in which hosts take what they can under many names.
-const crowdedPermille = 300
+const crowdedPermille = 400
 
 // addOrigins draws which nodes count against the same host or identity.
 func addOrigins(p *plan.Plan, at func(uint64) draw.Value) {
@@ -88,19 +89,28 @@ func addCrowds(p *plan.Plan, at func(uint64) draw.Value) {
 	p.Faults = slices.DeleteFunc(p.Faults, func(f plan.ScheduledFault) bool {
 		return f.Fault == plan.FaultHostileMessage || f.Fault == plan.FaultDoneForged
 	})
-	p.Bounds.Peers = uint32(max(at(10).Between(2, 6), p.NodeCount()+at(11).Between(-1, 2)))
+	p.Bounds.Peers = uint32(max(at(10).Between(2, 14), p.NodeCount()+at(11).Between(-1, 2)))
 	p.Bounds.PeerSharePct = uint32(at(12).Between(55, 80))
-	p.Bounds.OriginSharePct = uint32(at(13).Between(int(p.Bounds.PeerSharePct), 95))
-	addStrangers(p, plan.FaultHelloCrowd, at(14).Between(0, 4))
+	if p.Bounds.OriginSharePct = p.Bounds.PeerSharePct; at(19).ChancePermille(500) {
+		p.Bounds.OriginSharePct = uint32(at(13).Between(int(p.Bounds.PeerSharePct), 90))
+	}
+	if at(17).ChancePermille(700) { // Peers that have used their names keep no row for long.
+		p.Tuning.ProvenPeerBonus = at(18).RoundedDuration(time.Millisecond, time.Second)
+	}
+	addStrangers(p, plan.FaultHelloCrowd, at(14).Between(1, 6))
 	addStrangers(p, plan.FaultGreedyPeer, at(15).Between(0, 6))
+	addStrangers(p, plan.FaultCrash, at(16).Between(0, 3)) // The next incarnation has another name.
 }
 
-// addStrangers adds occurrences of a fault that strangers cause.
+// addStrangers adds occurrences of a fault, most of which strangers cause.
 func addStrangers(p *plan.Plan, f plan.Fault, count int) {
 	for i := range count {
 		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 41+uint64(f), uint64(i)<<8|n) }
 		p.Faults = append(p.Faults, plan.ScheduledFault{Fault: f, At: at(0).RoundedDuration(0, p.FaultsEnd),
 			Node: plan.Node(at(1).Below(uint64(p.NodeCount())))})
-		p.DrawDetails(&p.Faults[len(p.Faults)-1], at)
+		x := &p.Faults[len(p.Faults)-1]
+		if p.DrawDetails(x, at); f == plan.FaultHelloCrowd {
+			x.Node, x.Pick = p.ReceiverAt(int(x.Node)%p.Topology.Receivers), at(2).Below(100_000)
+		}
 	}
 }

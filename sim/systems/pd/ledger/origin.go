@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -202,6 +203,16 @@ func (s *originState) originOf(name effects.Incarnation) (effects.Origin, bool) 
 		}
 	}
 	return 0, false
+}
+
+// rowsForAll returns the number of rows for peers that a machine gives to any peer. The last eighth is not for an origin
+// that has half of the rows.
+func (j *oracleBase) rowsForAll(n *world.Node) int {
+	limit := int(cmp.Or(pd.InfoOf(n).Cfg.PeersMax, 256))
+	if len(j.w.SourcePlan.Topology.Origins) > 0 {
+		limit -= limit / 8
+	}
+	return limit
 }
 
 // countOrigins returns the number of origins from which peers have shaken hands.

@@ -98,7 +98,7 @@ func (or *pageShareOracle) verifyShare(n *world.Node, e *world.Grant, promised b
 		}
 	}
 	// If the table of inbound peers is full, the machine may have dropped a peer.
-	full := pd.StatsOf(n).InboundPeers >= int(pd.InfoOf(n).Cfg.PeersMax)
+	full := pd.StatsOf(n).InboundPeers >= or.rowsForAll(n)
 	if promised || e.Peer == (effects.Incarnation{}) {
 		or.countVoid(checkPageShare)
 		return

@@ -119,7 +119,7 @@ func (or *peerRowOracle) mustHaveRow(n *world.Node, c *peerRow, age effects.Dura
 			}
 		}
 	}
-	limit := int(cmp.Or(cfg.PeersMax, 256))
+	limit := or.rowsForAll(n)
 	if origins := names.countOrigins(); origins > 1 && ofOrigin+1 >= limit/origins {
 		return false // The peers of an origin may have to share its part of the rows.
 	}
