@@ -64,6 +64,8 @@ var untunedNumbers = map[string]string{
 	"rank ArenaPool":            "a name",
 	"rank devicePoolIndex":      "likewise",
 	"memory PoolsMax":           "how many kinds of pools there are",
+	"memory Fill 75":            "a default",
+	"link lastRows":             "a part of PeersMax, which is drawn",
 	"engine scheduleRetry 20":   "keeps a shift from overflowing: what is shifted is bounded by BackoffMax long before",
 	"notice scheduleRetry 20":   "likewise",
 	"end pauseConn 20":          "likewise",
