@@ -74,10 +74,14 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("the policy is not the expected YAML (a list `identities` of `name` and `roles`, and `count`): %w", err)
 	}
-	count := max(slices.Index(countNames[:], file.Count), 0)
-	if file.Count != "" && file.Count != countNames[count] {
-		return nil, fmt.Errorf("count: %q is no unit of shares; write host (each identity at each address, the default) or identity",
-			file.Count)
+	p := &Policy{count: countHosts}
+	if file.Count != "" {
+		i := slices.Index(countNames[:], file.Count)
+		if i < 0 {
+			return nil, fmt.Errorf("count: %q is no unit of shares; write host (each identity at each address, the default) or identity",
+				file.Count)
+		}
+		p.count = countBy(i)
 	}
 	switch n := len(file.Identities); {
 	case n == 0:
@@ -85,7 +89,6 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	case n > maxPolicyEntries:
 		return nil, fmt.Errorf("the policy has %d identities; at most %d are allowed: use patterns with *", n, maxPolicyEntries)
 	}
-	p := &Policy{count: countBy(count)}
 	for i, x := range file.Identities {
 		parsed, err := parsePattern(x.Name)
 		if err != nil {
