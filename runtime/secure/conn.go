@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -41,7 +40,6 @@ type Conn struct {
 	below   *bulkConn
 	peer    Peer
 	chain   []*x509.Certificate // of the peer, its own certificate first
-	madeAt  time.Time           // when the chain was verified
 	checked *credentials        // with which the peer was accepted last
 }
 
@@ -60,6 +58,16 @@ func (c *Conn) SetReadBuffer(n int) error { return setBuffer(c.below.Conn, n, tr
 // SetWriteBuffer sets the size of the kernel's buffer of bytes to send.
 func (c *Conn) SetWriteBuffer(n int) error { return setBuffer(c.below.Conn, n, false) }
 
+// CloseWrite ends the direction to the peer without TLS's alert about the end, for the same reason as Close: the alert
+// would wait for a Write that is in progress.
+func (c *Conn) CloseWrite() error {
+	half, ok := c.below.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}
+
 func setBuffer(conn net.Conn, n int, reading bool) error {
 	b, ok := conn.(interface {
 		SetReadBuffer(bytes int) error
@@ -76,7 +84,10 @@ func setBuffer(conn net.Conn, n int, reading bool) error {
 
 // Accept authenticates the client of a connection that a listener accepted, and returns the connection to use from now
 // on. The caller bounds the time, by a deadline of conn or by closing it. Accept closes nothing.
-func (g *Guard) Accept(conn net.Conn, f Face) (net.Conn, Peer, error) {
+//
+// The roles are those of which the caller requires one. Accept refuses no client for its roles, because the caller can
+// answer with the reason. Mode Permissive logs a client without them, and returns it with all roles.
+func (g *Guard) Accept(conn net.Conn, f Face, roles effects.Roles) (net.Conn, Peer, error) {
 	x := g.credentials()
 	if x == nil {
 		return conn, plainPeer, nil
@@ -90,22 +101,26 @@ func (g *Guard) Accept(conn net.Conn, f Face) (net.Conn, Peer, error) {
 			g.stats.refused.Add(1)
 			return nil, Peer{}, ErrPlain
 		}
-		g.stats.plain.Add(1)
+		g.countPlain("a client connected without TLS, which security.mode strict would refuse", conn.RemoteAddr())
 		return conn, plainPeer, nil
 	}
 	c := &Conn{guard: g, below: newBulkConn(conn)}
 	config := x.tlsConfig(f)
 	config.ClientAuth = tls.RequireAnyClientCert
 	config.VerifyConnection = func(s tls.ConnectionState) error {
-		return c.admitPeer(x, s, f, x509.ExtKeyUsageClientAuth, effects.AllRoles)
+		if g.config.Mode == Strict {
+			roles = effects.AllRoles
+		}
+		return c.admitPeer(x, s, f, x509.ExtKeyUsageClientAuth, roles)
 	}
 	c.Conn = tls.Server(c.below, config)
 	return g.finish(c, c.Handshake())
 }
 
 // Connect authenticates the server to which conn was made, and returns the connection to use from now on. The server
-// must have one of the given roles. The error is ErrNoTLS if the server answered without TLS; the connection cannot be
-// used for anything else then, and Connect has closed it, as after any error.
+// must have one of the given roles. The error wraps ErrNoTLS if the server answered without TLS, and the error of the
+// socket if the server closed the connection. The connection cannot be used for anything else after an error, and
+// Connect has closed it.
 func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effects.Roles) (net.Conn, Peer, error) {
 	x := g.credentials()
 	if x == nil {
@@ -124,27 +139,52 @@ func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effect
 	secured, peer, err := g.finish(c, err)
 	if err != nil {
 		_ = conn.Close()
-		if f.answeredPlain(err) {
+		var header tls.RecordHeaderError
+		switch {
+		case errors.As(err, &header):
 			err = ErrNoTLS
+		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
+			// Nothing is known about the server: while many strangers connect, it closes connections to make room. A client
+			// that connected to it without TLS would have lost the identity under which the server knows it.
+			err = fmt.Errorf("the server closed the connection: it is overloaded, or ends, or its security.mode is off: %w", err)
 		}
 	}
 	return secured, peer, err
 }
 
-// ErrNoTLS is the error of Connect for a server that does not speak TLS.
+// ErrNoTLS is the error of Connect for a server that does not speak TLS. A control server greets at once, and a data
+// plane answers by RefuseTLS.
 var ErrNoTLS = errors.New("the server answered without TLS: its security.mode is off, or it is no server of kvferry")
 
-// answeredPlain reports whether a client's handshake failed because the server does not speak TLS. A control server
-// greets at once; a data plane closes the connection because our first frame is malformed. A control server that only
-// closes the connection is overloaded, or ends: a client that connected to it without TLS then would have lost the
-// identity under which the server knows it.
-func (f Face) answeredPlain(err error) bool {
-	var header tls.RecordHeaderError
-	return errors.As(err, &header) || f == FaceData && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET))
+// IsTLS reports whether the first bytes of a connection begin a TLS handshake.
+func IsTLS(first []byte) bool { return len(first) > 1 && first[0] == tlsHandshake && first[1] == 3 }
+
+// RefuseTLS tells a client that this server does not speak TLS. It then reads what the client still sends, because
+// closing a connection with unread bytes could destroy the answer.
+func RefuseTLS(conn net.Conn) {
+	if _, err := io.WriteString(conn, "kvferry: no TLS here\n"); err == nil {
+		_, _ = io.CopyN(io.Discard, conn, maxHandshakeBytes)
+	}
 }
 
-// CountPlain counts a connection that a client made without TLS, in mode Permissive.
-func (g *Guard) CountPlain() { g.stats.plain.Add(1) }
+// CountPlain counts and logs a connection that a client made without TLS, in mode Permissive.
+func (g *Guard) CountPlain(server net.Addr) {
+	g.countPlain("this process connects to a server without TLS, which security.mode strict would refuse", server)
+}
+
+func (g *Guard) countPlain(cause string, peer net.Addr) {
+	g.stats.plain.Add(1)
+	g.limitedLog.Warn(cause, hostOf(peer), "peer", peer)
+}
+
+// hostOf returns the address of a peer without the port, by which the rate of log lines is limited.
+func hostOf(peer net.Addr) string {
+	host, _, err := net.SplitHostPort(peer.String())
+	if err != nil {
+		return peer.String()
+	}
+	return host
+}
 
 // finish registers a connection whose handshake has ended.
 func (g *Guard) finish(c *Conn, err error) (net.Conn, Peer, error) {
@@ -162,23 +202,41 @@ func (g *Guard) finish(c *Conn, err error) (net.Conn, Peer, error) {
 }
 
 // admitPeer verifies the peer of a handshake, which must have one of the given roles. Mode Permissive accepts every peer
-// that mode Off accepts, so it takes a peer that fails for one that proved nothing.
+// that mode Off accepts, and logs a peer that mode Strict would refuse.
 func (c *Conn) admitPeer(x *credentials, s tls.ConnectionState, f Face, usage x509.ExtKeyUsage, roles effects.Roles) (err error) {
 	if s.NegotiatedProtocol != f.protocol() {
 		return fmt.Errorf("the peer does not speak %s over TLS", f.protocol())
 	}
-	c.chain, c.madeAt, c.checked = s.PeerCertificates, c.guard.config.Now(), x
-	c.peer, err = x.verify(c.chain, usage, c.madeAt)
+	now := c.guard.config.Now()
+	c.chain, c.checked = s.PeerCertificates, x
+	c.peer, err = x.verify(c.chain, usage, now)
 	if err == nil && !c.peer.Roles.Has(roles) {
 		err = fmt.Errorf("the peer is %q with the roles %v; it must be one of %v", c.peer.Name, c.peer.Roles, roles)
 	}
-	if err != nil && c.guard.config.Mode == Permissive {
-		c.guard.stats.doubtful.Add(1)
-		c.guard.limitedLog.Warn("security.mode strict would refuse a peer", "", "peer", c.below.RemoteAddr(), "err", err)
-		c.peer, err = plainPeer, nil
+	if c.guard.config.Mode != Permissive {
+		return err
 	}
-	return err
+	c.peer = x.believe(c.chain, now)
+	if err != nil {
+		c.guard.stats.doubtful.Add(1)
+		c.guard.limitedLog.Warn("security.mode strict would refuse a peer", c.logName(), "peer", c.below.RemoteAddr(), "err", err)
+	}
+	return nil
 }
+
+// logName returns the name by which the rate of log lines about the peer is limited: the identity in the peer's
+// certificate, whether it is valid or not, or the address.
+func (c *Conn) logName() string {
+	if len(c.chain) > 0 {
+		if name, err := IdentityOf(c.chain[0]); err == nil && len(name) <= maxLoggedName {
+			return name
+		}
+	}
+	return hostOf(c.below.RemoteAddr())
+}
+
+// maxLoggedName is the length of the longest identity that is kept to limit the rate of log lines.
+const maxLoggedName = 256
 
 // peekByte returns the first byte that the peer sends, and leaves it in the socket.
 func peekByte(conn net.Conn) (byte, error) {

@@ -11,6 +11,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/kvferry/kvferry/effects"
 )
 
 // credentials are what the files hold at a time. They do not change.
@@ -128,6 +130,33 @@ func (x *credentials) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, 
 		return Peer{}, err
 	}
 	return x.authorize(chain[0])
+}
+
+// believe returns the peer whose certificates are given, in mode Permissive. The peer has all roles, because a mistake in
+// the policy must refuse nobody before mode Strict. It keeps its identity although its certificate has ended or lacks a
+// usage: if the identity came and went with such details, the peer would be refused the names that it has proved to own.
+// A peer without a certificate of a listed authority has proved nothing.
+func (x *credentials) believe(chain []*x509.Certificate, now time.Time) Peer {
+	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+	if len(chain) == 0 || x.verifyChain(chain, x509.VerifyOptions{CurrentTime: clampToLife(now, chain[0]), KeyUsages: usages}) != nil {
+		return plainPeer
+	}
+	name, err := IdentityOf(chain[0])
+	if err != nil {
+		return plainPeer
+	}
+	return Peer{Name: name, Principal: principalOf(name), Roles: effects.AllRoles}
+}
+
+// clampToLife returns the time in the life of a certificate that is nearest to now.
+func clampToLife(now time.Time, c *x509.Certificate) time.Time {
+	switch {
+	case now.Before(c.NotBefore):
+		return c.NotBefore
+	case now.After(c.NotAfter):
+		return c.NotAfter
+	}
+	return now
 }
 
 // verifyServer verifies the certificates of a server that was dialled by a name.

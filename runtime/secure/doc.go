@@ -6,7 +6,7 @@
 //
 //	guard, err := secure.Open(secure.Config{Mode: secure.Strict, Cert: "tls.crt", Key: "tls.key", CA: "ca.crt",
 //		Policy: "policy.yaml"})
-//	conn, peer, err := guard.Accept(conn, secure.FaceControl)  // peer.Name is "spiffe://fleet/decode/7"
+//	conn, peer, err := guard.Accept(conn, secure.FaceControl, effects.RoleDecode)  // peer.Name is "spiffe://fleet/decode/7"
 //
 // The identity of a peer is the URI in its certificate (a SPIFFE ID, for example) or, without a URI, the first DNS
 // name. The policy maps identities to roles; an identity without a role is refused:
@@ -22,7 +22,8 @@
 //   - Off: connections are plain. Every process that reaches a port is believed.
 //   - Permissive: a server takes both kinds, and distinguishes them by the first byte, because a TLS record of a
 //     handshake begins with 0x16 and no protocol of kvferry does. A client tries TLS first, and plain if the server
-//     answers without TLS. An attacker between the two can force that; the mode is for migrations only.
+//     answers without TLS. An attacker between the two can force that; the mode is for migrations only. A peer that
+//     Strict would refuse is accepted and logged, and all peers have all roles.
 //   - Strict: both ends accept TLS only.
 //
 // A connection is closed when the policy gives its peer no role any more, or when the certificate that the peer showed

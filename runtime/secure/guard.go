@@ -133,12 +133,13 @@ func (g *Guard) Close() {
 	g.limitedLog.FlushSkipped()
 }
 
-// watchFiles reads the files again when their content changes, and closes connections whose peer has lost its place.
+// watchFiles reads the files again when their content changes, and closes connections whose peer is no longer authorized.
 func (g *Guard) watchFiles(ctx context.Context) {
 	ticker := time.NewTicker(g.config.Recheck)
 	defer ticker.Stop()
-	lastError := ""
+	lastError, lastWarning := "", time.Time{}
 	for {
+		lastWarning = g.warnBeforeEnd(lastWarning)
 		select {
 		case <-ctx.Done():
 			return
@@ -148,6 +149,21 @@ func (g *Guard) watchFiles(ctx context.Context) {
 		lastError = g.reloadFiles(ctx, lastError)
 		g.endConns()
 	}
+}
+
+// endWarnings is the time between two warnings that our certificate ends soon.
+const endWarnings = time.Hour
+
+// warnBeforeEnd warns that our certificate has not been renewed although less than a quarter of its life is left.
+// Programs that renew certificates do so earlier. The result is when the last warning was written.
+func (g *Guard) warnBeforeEnd(last time.Time) time.Time {
+	leaf, now := g.credentials().pair.Leaf, g.config.Now()
+	if left := leaf.NotAfter.Sub(now); left >= leaf.NotAfter.Sub(leaf.NotBefore)/4 || now.Sub(last) < endWarnings {
+		return last
+	}
+	g.config.Log.Warn("the certificate of this process ends soon, and peers will refuse it then", "identity", g.Name(),
+		"certificate_ends", leaf.NotAfter, "remedy", "renew the file of security.cert; it is read again by itself")
+	return now
 }
 
 // reloadFiles replaces the credentials if the files have changed. If the files cannot be used, the former credentials
@@ -172,7 +188,7 @@ func (g *Guard) reloadFiles(ctx context.Context, lastError string) string {
 	return ""
 }
 
-// endConns closes the connections whose peer has lost its place.
+// endConns closes the connections whose peer is no longer authorized or whose certificate has ended.
 func (g *Guard) endConns() {
 	x, now := g.current.Load(), g.config.Now()
 	g.mu.Lock()
@@ -181,7 +197,7 @@ func (g *Guard) endConns() {
 	for _, c := range conns {
 		if err := c.recheck(x, now); err != nil {
 			g.stats.ended.Add(1)
-			g.config.Log.Warn("a connection is closed", "peer", c.RemoteAddr(), "identity", c.peer.Name, "reason", err)
+			g.limitedLog.Warn("a connection is closed", c.logName(), "peer", c.RemoteAddr(), "reason", err)
 			_ = c.Close()
 		}
 	}
@@ -191,15 +207,15 @@ func (g *Guard) endConns() {
 // watches the files.
 func (c *Conn) recheck(x *credentials, now time.Time) error {
 	switch {
-	case c.peer.Principal == 0: // Accepted in mode Permissive, whatever it showed.
+	case c.guard.config.Mode == Permissive: // The peer would be accepted again at once.
 		return nil
 	case now.After(c.chain[0].NotAfter.Add(ExpiryGrace)):
 		return errors.New("the certificate that the peer showed has ended; the peer connects again with its present certificate")
 	case x == c.checked:
 		return nil
 	}
-	// The certificate was valid then; it may have ended since, by less than the grace.
-	peer, err := x.verify(c.chain, x509.ExtKeyUsageAny, c.madeAt)
+	// The certificate may have ended by less than the grace.
+	peer, err := x.verify(c.chain, x509.ExtKeyUsageAny, clampToLife(now, c.chain[0]))
 	switch {
 	case err != nil:
 		return err

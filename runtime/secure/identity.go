@@ -55,10 +55,10 @@ func IdentityOf(c *x509.Certificate) (string, error) {
 		if !strings.Contains(name, "://") {
 			return "", fmt.Errorf("the certificate names %q, which has no authority; use a URI such as spiffe://fleet/decode/7", name)
 		}
-		return name, nil
+		return lowerHost(name), nil
 	case len(c.DNSNames) > 0:
 		if name := c.DNSNames[0]; !strings.ContainsAny(name, "/*") {
-			return strings.ToLower(name), nil
+			return lowerHost(name), nil
 		}
 		return "", fmt.Errorf("the certificate names %q, which is not the name of one peer; issue it for a whole DNS name", c.DNSNames[0])
 	}

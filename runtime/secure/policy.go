@@ -123,7 +123,7 @@ func (p *Policy) RolesOf(name string) (roles effects.Roles) {
 }
 
 func parsePattern(text string) (pattern, error) {
-	p := pattern{text: text, segments: splitIdentity(text)}
+	p := pattern{text: text, segments: splitIdentity(lowerHost(text))}
 	for i, s := range p.segments {
 		switch {
 		case s == "" && (i != 1 || !strings.HasSuffix(p.segments[0], ":")): // A URI has an empty segment after its scheme.
@@ -149,6 +149,23 @@ func (p *pattern) matches(segments []string) bool {
 		}
 	}
 	return true
+}
+
+// lowerHost returns an identity or a pattern with a lower-case DNS name, or with a lower-case scheme and host of the URI,
+// because case does not distinguish these.
+func lowerHost(name string) string {
+	scheme, rest, isURI := strings.Cut(name, "://")
+	if !isURI {
+		if strings.Contains(name, "/") {
+			return name
+		}
+		return strings.ToLower(name)
+	}
+	host, path, hasPath := strings.Cut(rest, "/")
+	if hasPath {
+		path = "/" + path
+	}
+	return strings.ToLower(scheme+"://"+host) + path
 }
 
 // splitIdentity returns the segments of an identity: of a URI between slashes, of a DNS name between dots. DNS names

@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 	"github.com/kvferry/kvferry/runtime/secure"
 	"github.com/kvferry/kvferry/runtime/secure/authority"
 )
@@ -102,7 +104,7 @@ func connect(t *testing.T, client, server *secure.Guard, face secure.Face, roles
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if s.conn, s.peer, s.err = server.Accept(far, secure.FaceControl); s.err != nil {
+		if s.conn, s.peer, s.err = server.Accept(far, secure.FaceControl, effects.RolePrefill); s.err != nil {
 			_ = far.Close()
 		}
 	}()
@@ -228,35 +230,113 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// Mode permissive accepts, as a peer that proved nothing, a peer that strict would refuse, and counts it.
+// Mode permissive accepts a peer that strict would refuse, with all roles, and logs each. The peer keeps an identity that
+// a listed authority has certified, so that it is not refused names that it has proved to own.
 func TestPermissiveRefusesNobody(t *testing.T) {
-	f, other := newFleet(t), newFleet(t)
-	for name, identity := range map[string]struct {
-		fleet *fleet
-		name  string
+	other := newFleet(t)
+	for name, c := range map[string]struct {
+		identity string
+		foreign  bool // of another authority
+		ended    bool
+		says     string
 	}{
-		"another authority": {other, "spiffe://fleet/prefill/3"}, "no role": {f, "spiffe://fleet/visitor/3"},
-		"another role": {f, "spiffe://fleet/proxy/3"},
+		"another authority": {identity: "spiffe://fleet/prefill/3", foreign: true, says: "not valid here"},
+		"no role":           {identity: "spiffe://fleet/visitor/3", says: "no role"},
+		"another role":      {identity: "spiffe://fleet/proxy/3", says: "must be one of"},
+		"ended":             {identity: "spiffe://fleet/both/3", ended: true, says: "expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			doubtful, decode := identity.fleet.guard(identity.name, secure.Permissive), f.guard("spiffe://fleet/decode/7", secure.Permissive)
-			c, s := connect(t, doubtful, decode, secure.FaceControl, effects.RoleDecode)
-			if c.err != nil || s.err != nil {
-				t.Fatal(c.err, s.err)
+			f := newFleet(t)
+			from := f
+			if c.foreign {
+				from = other
 			}
-			known := name == "another role" // As a client it is known; only as a server it lacks the role.
-			if (s.peer.Principal != 0) != known || known == (s.peer.Roles == effects.AllRoles) {
-				t.Errorf("the server is connected to %+v", s.peer)
+			doubtful := from.guard(c.identity, secure.Permissive)
+			if c.ended {
+				f.clock.advance(2 * time.Hour)
 			}
-			c, s = connect(t, decode, doubtful, secure.FaceControl, effects.RoleDecode)
-			if c.err != nil || s.err != nil || c.peer.Principal != 0 {
-				t.Errorf("as a server it is %+v: %v, %v", c.peer, c.err, s.err)
+			log := new(logtest.Lines)
+			config := f.configOf("spiffe://fleet/decode/7", secure.Permissive)
+			config.Log = log.Logger()
+			decode := f.open(config)
+			for range 2 { // The second line is left out.
+				client, server := connect(t, doubtful, decode, secure.FaceControl, effects.RoleDecode)
+				if client.err != nil || server.err != nil {
+					t.Fatal(client.err, server.err)
+				}
+				if p := server.peer; p.Roles != effects.AllRoles || (p.Principal == 0) != c.foreign {
+					t.Errorf("the server is connected to %+v", p)
+				}
 			}
-			if n := decode.Stats().Doubtful; n == 0 {
-				t.Error("it was not counted")
+			if lines := log.LinesWith("would refuse"); len(lines) != 1 || !strings.Contains(lines[0], c.says) ||
+				!strings.Contains(lines[0], "from="+c.identity) {
+				t.Errorf("the log says %q", lines)
+			}
+			client, server := connect(t, decode, doubtful, secure.FaceControl, effects.RoleDecode)
+			if client.err != nil || server.err != nil || client.peer.Roles != effects.AllRoles || (client.peer.Principal == 0) != c.foreign {
+				t.Errorf("as a server it is %+v: %v, %v", client.peer, client.err, server.err)
+			}
+			if n := decode.Stats().Doubtful; n != 3 {
+				t.Errorf("%d were counted", n)
 			}
 		})
 	}
+}
+
+// Mode permissive logs each address that still connects without TLS.
+func TestPermissiveLogsPlainPeers(t *testing.T) {
+	f := newFleet(t)
+	log := new(logtest.Lines)
+	config := f.configOf("spiffe://fleet/decode/7", secure.Permissive)
+	config.Log = log.Logger()
+	server := f.open(config)
+	for range 2 {
+		if _, s := connect(t, f.open(secure.Config{}), server, secure.FaceControl, effects.RoleDecode); s.err != nil {
+			t.Fatal(s.err)
+		}
+	}
+	if lines := log.LinesWith("without TLS"); len(lines) != 1 || !strings.Contains(lines[0], "from=127.0.0.1") {
+		t.Errorf("the log says %q", lines)
+	}
+}
+
+// Ending one direction of a connection does not wait for a peer that reads nothing, because the goroutine that steps the
+// machine does it.
+func TestCloseWriteDoesNotWait(t *testing.T) {
+	f := newFleet(t)
+	c, s := connect(t, f.guard("spiffe://fleet/prefill/3", secure.Strict), f.guard("spiffe://fleet/decode/7", secure.Strict),
+		secure.FaceControl, effects.RoleDecode)
+	if c.err != nil || s.err != nil {
+		t.Fatal(c.err, s.err)
+	}
+	writes, ended := make(chan struct{}, 1<<20), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for b := make([]byte, 1<<14); ; writes <- struct{}{} {
+			if _, err := c.conn.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	for stuck := false; !stuck; {
+		select {
+		case <-writes:
+		case <-time.After(100 * time.Millisecond):
+			stuck = true
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.conn.(interface{ CloseWrite() error }).CloseWrite() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(2 * time.Second): // TLS would wait 5 s to send an alert.
+		t.Error("it waits for the peer")
+	}
+	_, _ = c.conn.Close(), s.conn.Close()
+	<-ended
 }
 
 // A stranger cannot make a server keep more of its handshake than a chain of certificates needs.
@@ -278,7 +358,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 		}
 		wrote <- n
 	}()
-	if _, _, err := server.Accept(far, secure.FaceControl); err == nil {
+	if _, _, err := server.Accept(far, secure.FaceControl, effects.RolePrefill); err == nil {
 		t.Error("it was accepted")
 	}
 	_ = far.Close()
@@ -287,7 +367,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 	}
 }
 
-// A client whose server answers without TLS learns that.
+// A client whose server answers without TLS learns that. Of a server that only closes the connection nothing is known.
 func TestServerWithoutTLS(t *testing.T) {
 	f := newFleet(t)
 	g := f.guard("spiffe://fleet/prefill/3", secure.Strict)
@@ -301,9 +381,8 @@ func TestServerWithoutTLS(t *testing.T) {
 		answer func(net.Conn)
 		plain  bool
 	}{
-		"control greets": {secure.FaceControl, greet, true}, "data closes": {secure.FaceData, closeIt, true},
-		// It may be overloaded, so nothing is known about it.
-		"control closes": {secure.FaceControl, closeIt, false},
+		"control greets": {secure.FaceControl, greet, true}, "data refuses": {secure.FaceData, secure.RefuseTLS, true},
+		"control closes": {secure.FaceControl, closeIt, false}, "data closes": {secure.FaceData, closeIt, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := socketPair(t)
@@ -311,6 +390,9 @@ func TestServerWithoutTLS(t *testing.T) {
 			go func() { defer close(done); c.answer(far) }()
 			_, _, err := g.Connect(context.Background(), near, c.face, effects.RoleDecode)
 			if err == nil || errors.Is(err, secure.ErrNoTLS) != c.plain {
+				t.Errorf("the error is %v", err)
+			}
+			if closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET); closed == c.plain {
 				t.Errorf("the error is %v", err)
 			}
 			<-done
@@ -327,7 +409,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 		c := tls.Client(near, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
 		_ = c.Handshake()
 	}()
-	if _, _, err := g.Accept(far, secure.FaceControl); err == nil {
+	if _, _, err := g.Accept(far, secure.FaceControl, effects.RolePrefill); err == nil {
 		t.Error("TLS 1.2 was accepted")
 	}
 }
@@ -508,7 +590,8 @@ func TestPolicyPatterns(t *testing.T) {
 	p, err := secure.ParsePolicy([]byte(`identities:
   - {name: spiffe://fleet/prefill/*, roles: [prefill]}
   - {name: spiffe://fleet/prefill/both, roles: [decode]}
-  - {name: "*.decode.example", roles: [decode]}
+  - {name: "*.Decode.Example", roles: [decode]}
+  - {name: SPIFFE://Other/Decode/*, roles: [decode]}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -518,6 +601,8 @@ func TestPolicyPatterns(t *testing.T) {
 		"spiffe://fleet/prefill/both":   effects.RolePrefill | effects.RoleDecode,
 		"spiffe://fleet/prefill/3/more": 0,
 		"spiffe://fleet/prefill/":       0,
+		"spiffe://other/Decode/1":       effects.RoleDecode,
+		"spiffe://other/decode/1":       0,
 		"spiffe://other/prefill/3":      0,
 		"spiffe://fleet.prefill.3":      0,
 		"a.decode.example":              effects.RoleDecode,

@@ -1,6 +1,8 @@
 package secure
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 	"github.com/kvferry/kvferry/runtime/secure/authority"
 )
 
@@ -54,5 +57,24 @@ func TestHalfAPolicyDoesNotCount(t *testing.T) {
 	x, err := loadSettled(t.Context(), &c, former)
 	if err != nil || x.policy.RolesOf("spiffe://fleet/decode/1") != effects.RoleDecode {
 		t.Errorf("the policy in force is half of the file: %v", err)
+	}
+}
+
+// A process warns once in an hour while its certificate has less than a quarter of its life left.
+func TestEndOfOwnCertificate(t *testing.T) {
+	start := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	now, log := start, new(logtest.Lines)
+	g := &Guard{config: Config{Now: func() time.Time { return now }, Log: log.Logger()}}
+	g.current.Store(&credentials{pair: tls.Certificate{Leaf: &x509.Certificate{NotBefore: start, NotAfter: start.Add(16 * time.Hour)}}})
+	var last time.Time
+	for _, c := range []struct {
+		at   time.Duration
+		want int
+	}{{11 * time.Hour, 0}, {13 * time.Hour, 1}, {13*time.Hour + time.Minute, 1}, {15 * time.Hour, 2}} {
+		now = start.Add(c.at)
+		last = g.warnBeforeEnd(last)
+		if n := log.CountText("ends soon"); n != c.want {
+			t.Errorf("%d warnings after %v; want %d", n, c.at, c.want)
+		}
 	}
 }

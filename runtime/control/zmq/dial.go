@@ -71,7 +71,7 @@ func (t *transport) connectPeer(ctx context.Context, at netip.AddrPort, channel 
 	}
 	conn, peer, err := t.config.Guard.Connect(ctx, plain, secure.FaceControl, channel.ServerRoles())
 	if errors.Is(err, secure.ErrNoTLS) && t.config.Guard.Mode() == secure.Permissive {
-		t.config.Guard.CountPlain()
+		t.config.Guard.CountPlain(net.TCPAddrFromAddrPort(at))
 		plain, err = t.connectAddr(ctx, at)
 		return plain, 0, err
 	}

@@ -57,9 +57,13 @@ func (f fleet) guard(identity string, mode secure.Mode) *secure.Guard {
 // A message arrives with the identity and the roles that its sender proved; without TLS with neither.
 func TestMessagesNameTheirSender(t *testing.T) {
 	f := newFleet(t)
-	server := controltest.Start(t, zmq.Config{Guard: f.guard("spiffe://fleet/decode/1", secure.Permissive)}.Opener(),
-		control.Server{Channel: effects.ChannelAlloc, Addr: local})
-	at := server.Servers()[0].Addr
+	start := func(mode secure.Mode) (*controltest.Endpoint, effects.Addr) {
+		s := controltest.Start(t, zmq.Config{Guard: f.guard("spiffe://fleet/decode/1", mode)}.Opener(),
+			control.Server{Channel: effects.ChannelAlloc, Addr: local})
+		return s, s.Servers()[0].Addr
+	}
+	strict, atStrict := start(secure.Strict)
+	permissive, atPermissive := start(secure.Permissive)
 	seen := map[string]*effects.Received{}
 	for name, guard := range map[string]*secure.Guard{
 		"prefill 1": f.guard("spiffe://fleet/prefill/1", secure.Strict),
@@ -67,6 +71,10 @@ func TestMessagesNameTheirSender(t *testing.T) {
 		"decode 2":  f.guard("spiffe://fleet/decode/2", secure.Strict),
 		"plain":     nil,
 	} {
+		server, at := strict, atStrict
+		if guard == nil {
+			server, at = permissive, atPermissive
+		}
 		client := controltest.Start(t, zmq.Config{Guard: guard}.Opener())
 		corr := client.SendRequest(client.Dial(effects.ChannelAlloc, at), name)
 		got := server.AwaitReceived(name)

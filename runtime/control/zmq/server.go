@@ -53,7 +53,7 @@ type inboundConn struct {
 
 // serveInbound reads an admitted connection until the end.
 func (s *server) serveInbound(g *door.Conn) error {
-	conn, peer, err := s.config.Guard.Accept(g.Conn, secure.FaceControl) // The door's timeout bounds it.
+	conn, peer, err := s.config.Guard.Accept(g.Conn, secure.FaceControl, s.channel.ClientRoles()) // The door's timeout bounds it.
 	if errors.Is(err, secure.ErrPlain) {
 		zmtp.Refuse(g.Conn, "kvferry: TLS required")
 	}

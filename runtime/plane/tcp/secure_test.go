@@ -52,8 +52,9 @@ func secureConfig(dir string, mode secure.Mode) secure.Config {
 		Policy: in(authority.PolicyFile), Recheck: time.Hour, Log: slog.New(slog.DiscardHandler)}
 }
 
-// useCerts makes openMaybeSecured open planes with TLS, in this process and in the processes that it starts.
-func useCerts(tb testing.TB) {
+// useCerts makes openMaybeSecured open planes with TLS, in this process and in the processes that it starts. The result
+// issues further certificates of the same fleet.
+func useCerts(tb testing.TB) *authority.Authority {
 	tb.Helper()
 	a, err := authority.New(time.Hour, time.Now)
 	if err != nil {
@@ -70,6 +71,7 @@ func useCerts(tb testing.TB) {
 		guards.open[dir].Close()
 		delete(guards.open, dir)
 	})
+	return a
 }
 
 // The plane keeps the contract over TLS as well.
@@ -123,6 +125,58 @@ func TestModesOfLinks(t *testing.T) {
 			push := planetest.NewWholePush(a, b, imported.Link, 0, 1, 4096)
 			if done := a.AwaitDone(t, a.StartPush(push)); done.Code != effects.OK {
 				t.Errorf("the push ended as %s", done.Code)
+			}
+		})
+	}
+}
+
+// A member of the fleet that is no engine's node leaves nothing behind when it is refused.
+func TestOtherRolesAreRefused(t *testing.T) {
+	certs := useCerts(t)
+	g := newGuard(t, secure.Strict)
+	b := planetest.OpenNode(t, openWith(g), 2, 2, 4096)
+	proxy := t.TempDir()
+	if err := certs.WriteFolder(proxy, "spiffe://fleet/proxy/1", authority.FleetPolicy("fleet")); err != nil {
+		t.Fatal(err)
+	}
+	client, err := secure.Open(secureConfig(proxy, secure.Strict))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for range 3 {
+		conn, err := net.Dial("tcp", string(b.Plane.Blob()[3:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		secured, _, err := client.Connect(t.Context(), conn, secure.FaceData, effects.AllRoles)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := secured.Read(make([]byte, 1)); err == nil {
+			t.Error("the plane answers a proxy")
+		}
+		_ = secured.Close()
+	}
+	if n := g.Stats().Open; n != 0 {
+		t.Errorf("%d connections are kept", n)
+	}
+}
+
+// A stream over TLS that the target's door closes is opened again, and not without TLS.
+func TestEvictedStreamsAreOpenedAgainOverTLS(t *testing.T) {
+	useCerts(t)
+	for _, mode := range []secure.Mode{secure.Strict, secure.Permissive} {
+		t.Run(mode.String(), func(t *testing.T) {
+			g := newGuard(t, mode)
+			a, b := planetest.OpenNode(t, openWith(g), 1, 2, 4096), planetest.OpenNode(t, openWith(g), 2, 2, 4096)
+			_, blob := newRelay(t, b.Plane.Blob(), stall{refuse: 3})
+			l := a.Import(t, b.Inc, blob)
+			if done := a.AwaitDone(t, a.StartPush(planetest.NewWholePush(a, b, l, 0, 2, 4096))); done.Code != effects.OK {
+				t.Errorf("a push over the link ended as %s", done.Code)
+			}
+			if n := g.Stats().Plain; n != 0 {
+				t.Errorf("%d connections are plain", n)
 			}
 		})
 	}
