@@ -116,7 +116,7 @@ func (d *draft) validateDirectory() {
 	if host == "" {
 		host = "0.0.0.0"
 	}
-	d.validateSecurity(map[string]string{controllerHostKey: host})
+	d.validateSecurity([]listenHost{{controllerHostKey, host}})
 	if log := &c.Shared; d.cfg.Security.Mode == secure.Strict && log.Addr.Host != "" && !log.TLS && !isLoopbackHost(log.Addr.Host) {
 		d.addProblemAt(ownPath(sharedLogKey), Conflict, fmt.Sprintf("the log is read and written without TLS, and a process that writes "+
 			"it speaks for all directories, so %s: strict would promise too much; set %s: true", securityModeKey, logTLSKey))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 
 	"github.com/kvferry/kvferry/runtime/secure"
 )
@@ -102,9 +103,11 @@ func clashOf(a, b *Security) bool {
 const clashRemedy = "%s has %v, and a strict process talks only to processes with certificates; while the fleet changes over, " +
 	"use permissive in both"
 
-// validateSecurity checks the keys of security. Hosts are the addresses on which the process listens, by the key of
-// each.
-func (d *draft) validateSecurity(hosts map[string]string) {
+// A listenHost is a host on whose address the process listens, and the key that names the host.
+type listenHost struct{ key, host string }
+
+// validateSecurity checks the keys of security. Hosts are those on which the process listens.
+func (d *draft) validateSecurity(hosts []listenHost) {
 	s := &d.cfg.Security
 	if s.Mode == secure.Off && s.dir != "" {
 		d.addProblemAt(ownPath(securityDirKey), Conflict, fmt.Sprintf("no connection is authenticated; set %s: permissive or strict, or "+
@@ -125,13 +128,13 @@ func (d *draft) validateSecurity(hosts map[string]string) {
 	if s.Mode != secure.Off || s.AllowOff {
 		return
 	}
-	for name, host := range hosts {
-		if host == "" || isLoopbackHost(host) {
+	for i, h := range hosts {
+		if h.host == "" || isLoopbackHost(h.host) || slices.Contains(hosts[:i], h) {
 			continue
 		}
-		at, given := d.settings[name]
+		at, given := d.settings[h.key]
 		if !given {
-			at = setting{field: name, file: d.cfg.Name}
+			at = setting{field: h.key, file: d.cfg.Name}
 		}
 		s.exposed = append(s.exposed, at.newProblem(Conflict, fmt.Sprintf("with %s: off, every process that reaches this address "+
 			"can read and replace KV caches: set %[1]s: strict (docs/security.md), or give a loopback address, or, if the network "+
@@ -139,10 +142,37 @@ func (d *draft) validateSecurity(hosts map[string]string) {
 	}
 }
 
+// listenHosts returns the hosts on which a node listens, with the keys that are in the file.
+func (d *draft) listenHosts() (hosts []listenHost) {
+	c, peerKey := &d.cfg, "pd_peer_host"
+	if c.Share.Only {
+		peerKey = p2pHostKey
+	}
+	add := func(key, host string) {
+		if !d.isGiven(key) {
+			key = peerKey
+		}
+		hosts = append(hosts, listenHost{key, host})
+	}
+	if c.Role.Receives() || c.Pull.Enabled {
+		add(peerKey, c.PeerHost)
+	}
+	switch c.Channel {
+	case ChannelHCCL:
+		add(ownPath("hccl.host"), c.HCCL.Host)
+	case ChannelNIXL:
+		add(nixlHostKey, c.NIXL.Host)
+	case ChannelAuto, ChannelTCP:
+		add(ownPath("data.tcp_host"), c.Data.TCPHost)
+	case ChannelSHM:
+	}
+	return hosts
+}
+
 // validateNodeSecurity checks the keys of security against the other keys of a node.
 func (d *draft) validateNodeSecurity() {
 	c := &d.cfg
-	d.validateSecurity(map[string]string{"pd_peer_host": c.PeerHost})
+	d.validateSecurity(d.listenHosts())
 	if c.Security.Mode == secure.Off {
 		return
 	}

@@ -28,6 +28,22 @@ func TestExposed(t *testing.T) {
 			t.Errorf("%s: the error is %v", name, err)
 		}
 	}
+	const share = "enable_p2p: true\np2p_host: 10.0.0.2\np2p_init_ports: [9960]\np2p_lookup_ports: [9962]\n"
+	for where, text := range map[string]string{
+		"pd_peer_host: \"10.0.0.2\"": strings.Replace(receiverYAML, "  kvferry:\n", "  kvferry:\n    data: {tcp_host: 127.0.0.1}\n", 1),
+		"data.tcp_host": strings.Replace(strings.Replace(receiverYAML, "pd_peer_host: 10.0.0.2", "pd_peer_host: 127.0.0.2", 1),
+			"  kvferry:\n", "  kvferry:\n    data: {tcp_host: 10.0.0.2}\n", 1),
+		"p2p_host": share,
+	} {
+		cfg, err := Parse("node.yaml", []byte(text), environ())
+		if err != nil {
+			t.Fatalf("%s: %v", where, err)
+		}
+		err = cfg.Security.CheckExposed()
+		if err == nil || !strings.Contains(err.Error(), where) || strings.Count(err.Error(), "every process") != 1 {
+			t.Errorf("the error is %v; want one at %s", err, where)
+		}
+	}
 	d, err := ParseDirectory("directory.yaml", []byte("controller_host: 0.0.0.0\n"), environ())
 	if err != nil {
 		t.Fatal(err)
