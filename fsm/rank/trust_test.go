@@ -168,6 +168,10 @@ func TestNameBelongsToItsIdentity(t *testing.T) {
 			r.wantForbidden(what, who, effects.RolePrefill, effects.ChannelAlloc, body)
 		}
 	}
+	// Another identity is not told what would differ if it were the peer.
+	unlike := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
+		ProtoMin: link.VersionMax + 1, ProtoMax: link.VersionMax + 1, Incarnation: protocol.UUID(peer)}}
+	r.wantForbidden("a hello that does not fit", mallory, effects.RolePrefill, effects.ChannelInit, unlike.Append(nil))
 	if code := codeOf(t, r.sendAs(alice, effects.RolePrefill, effects.ChannelAlloc, requestOf(peer, 2, nil))[0]); code != effects.OK {
 		t.Fatalf("the peer itself is answered %v", code)
 	}

@@ -9,7 +9,7 @@ import (
 // identity without a role for the channel is refused, whatever it says. Clients of other directories have been judged
 // there.
 func (m *Machine) handleMessage(h *receivedMessage) {
-	if needed := h.Channel.ClientRoles(); h.directory == 0 && h.Principal != 0 && !h.Roles.Has(needed) {
+	if needed := h.Channel.ClientRoles(); h.directory == 0 && h.LacksRole(needed) {
 		m.refuseMessage(h, effects.Forbidden, &effects.Why{
 			Field: "security.policy", Theirs: h.Roles.String(), Ours: "one of " + needed.String(),
 		})

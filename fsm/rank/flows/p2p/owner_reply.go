@@ -86,9 +86,9 @@ func (o *Owner) refuseMalformed(e *flow.Env, ev *effects.Received, err error) {
 // handleDone handles a done message. It ends the named loan if that belongs to the sender. A done message for an
 // unknown loan, or from an unknown peer, changes nothing and has the same reply.
 func (o *Owner) handleDone(e *flow.Env, ev *effects.Received) {
-	switch m := &o.doneMessage; {
-	case ev.LacksRole(ev.Channel.ClientRoles()):
-		e.ReportForbidden(ev, effects.StageAsk, link.CheckRole(&e.Env, ev))
+	switch m, why := &o.doneMessage, link.CheckRole(&e.Env, ev); {
+	case why != nil:
+		e.ReportForbidden(ev, effects.StageAsk, why)
 	case !m.HasExt:
 		e.Out.Mark(Marks.VanillaDone) // Nothing is lent to a peer without an incarnation.
 	case m.Ext.Grant != 0:

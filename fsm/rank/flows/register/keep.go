@@ -292,6 +292,12 @@ func (c *Consumer) onKeepReplied(e *flow.Env, peer table.Handle, body []byte, co
 			if w.unfinished--; w.unfinished == 0 {
 				c.finishKeep(e, command, effects.OK, nil)
 			}
+		case code == effects.Forbidden:
+			c.finishKeep(e, command, code, &effects.Why{
+				Field: "Producers", Ours: "each informed", Theirs: "one forbids this node to inform it",
+				Remedy: "none is needed: the producer's lease ends in any case",
+			})
+			next = l.keepEntries.Front() // More rows of this list may have been removed.
 		case r.sentCount >= e.Cfg.AttemptsMax:
 			c.finishKeep(e, command, effects.Unreachable, &effects.Why{
 				Field: "Producers", Ours: "each informed", Theirs: "one does not reply",

@@ -66,10 +66,10 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, ev *effects.Replied) {
 	}
 	body := ev.Body
 	c.p.conn.OnReplied(v.Now)
-	// The transport may have connected again between two requests, and reached another process.
+	// The transport may have connected again between two requests, and reached another process, as after a restart.
 	if ref.Kind != kindHello && !ev.Principal.MayActFor(c.x.principal) {
 		v.Out.Mark(Marks.OtherServer)
-		c.failPeer(effects.Forbidden, *OtherIdentityReason())
+		c.failPeer(effects.Stale, otherServerReason())
 		return
 	}
 	if ref.Kind == kindHello {

@@ -115,11 +115,12 @@ func (q *initExchange) handleHello(classRows []uint32) {
 		m.HasExt = true
 		cfg.fillHello(&m.Ext, effects.Incarnation{})
 		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: init.Ext.Stamps.ClockNS}
-		code, why := cfg.checkPeer(&init.Ext, true)
-		if code == effects.OK && !q.mayAdmit(effects.Incarnation(init.Ext.Incarnation), q.ev.Principal) {
+		code, why := effects.Forbidden, *OtherIdentityReason()
+		if q.mayAdmit(effects.Incarnation(init.Ext.Incarnation), q.ev.Principal) {
+			code, why = cfg.checkPeer(&init.Ext, true)
+		} else {
 			// The reply states no name of this node, so the sender can do nothing in the name of the peer (S29).
 			v.Out.Mark(Marks.NameForbidden)
-			code, why = effects.Forbidden, *OtherIdentityReason()
 		}
 		if code == effects.OK {
 			if h := q.admitPeer(effects.Incarnation(init.Ext.Incarnation), q.ev.Origin, classRows); h == 0 {

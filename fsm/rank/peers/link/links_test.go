@@ -184,6 +184,30 @@ func TestEachStageCanFail(t *testing.T) {
 	}
 }
 
+// A server with another identity between two requests of a handshake is a process that has replaced the first, so the
+// handshake is soon repeated.
+func TestReplacedServerIsGreetedSoon(t *testing.T) {
+	r := newRig(t)
+	h := r.acquirePeer(receiverAddr)
+	r.completeOpen(effects.OK)
+	r.answerAs(0xA)
+	r.completeImport(effects.OK, 1)
+	r.answerAs(0xB)
+	if gate, code := r.links.Outbound(h).Gate(); gate != GateShut || code != effects.Stale {
+		t.Fatalf("the gate is %d because of %v", gate, code)
+	}
+	if waited := r.runNextTimer(); waited > backoffMin {
+		t.Fatalf("the next hello is sent after %v", waited)
+	}
+	r.completeOpen(effects.OK)
+	r.answerAs(0xB)
+	r.completeImport(effects.OK, 2)
+	r.answerAs(0xB)
+	if gate, _ := r.links.Outbound(h).Gate(); gate != GateOpen {
+		t.Fatalf("the gate is %d after the second handshake", gate)
+	}
+}
+
 // Nobody is left who wants it: then a failed peer is not tried again.
 func TestUnwantedIsNotRetried(t *testing.T) {
 	r := newRig(t)

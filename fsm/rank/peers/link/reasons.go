@@ -285,11 +285,17 @@ func MissingRoleReason(ev *effects.Received, needed effects.Roles) *effects.Why 
 	}
 }
 
+// otherServerReason returns the reason that two requests of a handshake were answered by servers with different
+// identities.
+func otherServerReason() effects.Why {
+	return effects.Why{Field: "identity", Ours: "the identity of the server that answered the hello", Theirs: "a different identity"}
+}
+
 // OtherIdentityReason returns the reason that the sender of a message has proved another identity than the peer in whose
 // name it sent the message.
 func OtherIdentityReason() *effects.Why {
 	return &effects.Why{
-		Field: "identity", Ours: "that of the peer's first hello", Theirs: "another",
+		Field: "identity", Ours: "the identity of the peer's first hello", Theirs: "a different identity",
 		Remedy: "restart the process if its identity has changed",
 	}
 }

@@ -175,6 +175,17 @@ func (r *rig) completeOpen(code effects.Code) (effects.Open, effects.Conn) {
 // answerSend lets the other end answer the oldest Send, and changes the answer if change is set.
 func (r *rig) answerSend(change func([]byte) []byte) effects.Conn {
 	r.t.Helper()
+	return r.answer(0, change)
+}
+
+// answerAs lets the other end answer the oldest Send with an identity.
+func (r *rig) answerAs(server effects.Principal) {
+	r.t.Helper()
+	r.answer(server, nil)
+}
+
+func (r *rig) answer(server effects.Principal, change func([]byte) []byte) effects.Conn {
+	r.t.Helper()
 	if len(r.sends) == 0 {
 		r.t.Fatal("nothing was sent")
 	}
@@ -188,7 +199,9 @@ func (r *rig) answerSend(change func([]byte) []byte) effects.Conn {
 	if change != nil {
 		answer = change(answer)
 	}
-	r.runStep(func(v *env.Env) { r.links.OnReplied(v, r.closeCorr(e.Corr), &effects.Replied{Body: answer}) })
+	r.runStep(func(v *env.Env) {
+		r.links.OnReplied(v, r.closeCorr(e.Corr), &effects.Replied{Principal: server, Body: answer})
+	})
 	return e.Conn
 }
 
