@@ -1,6 +1,8 @@
 package directory
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
@@ -15,7 +17,10 @@ var checkOwners = oracle.NewCheck("S30", "owners of workers at directories that 
 
 // toldOwners are the possible owners of each worker at a directory, by what the directory has received and read. A worker
 // that is not in the map is unknown to the directory.
-type toldOwners struct{ byID map[workerID]ownersOf }
+type toldOwners struct {
+	byID  map[workerID]ownersOf
+	heard []workerID // the workers of which the log told in this step
+}
 
 // ownersOf are the possible owners of a worker. Unknown says that the directory may not know the worker.
 type ownersOf struct {
@@ -113,6 +118,7 @@ func (b *toldOwners) hear(id workerID, p effects.Principal) {
 		o = o.with(p)
 	}
 	b.set(id, o)
+	b.heard = append(b.heard, id)
 }
 
 // judgeOwners judges what became of a message that a directory has received from a worker, or from an impostor.
@@ -188,17 +194,37 @@ func senderOf(body []byte) (id workerID, ok bool) {
 	return id, false
 }
 
-// dropOwners follows the notes of a step that say that the directory has dropped a worker.
+// dropOwners follows the notes of a step that say that the directory has dropped a worker before the step handled its
+// event.
 func (b *toldOwners) dropOwners(out *effects.Effects) {
-	for i := range out.Len() {
-		f, ok := out.At(i).(*effects.Observe)
-		if !ok || f.Fact != effects.FactDirectory {
-			continue
-		}
-		switch core.NoteKind(f.ID) {
-		case core.WorkerSilent, core.WorkerLeft, core.WorkerDisconnected, core.WorkerDisplaced:
-			delete(b.byID, workerID{instance: string(f.Why.Name), rank: f.Count})
+	forEachNote(out, func(k core.NoteKind, id workerID) {
+		switch k {
+		case core.WorkerSilent, core.WorkerDisconnected, core.WorkerDisplaced:
+			delete(b.byID, id)
 		default:
+		}
+	})
+}
+
+// dropLeft follows the notes of a step that say that a worker has left. The message that said so has been judged. If the
+// log told of the worker in the same step, the directory may know it again.
+func (b *toldOwners) dropLeft(out *effects.Effects) {
+	forEachNote(out, func(k core.NoteKind, id workerID) {
+		switch {
+		case k != core.WorkerLeft:
+		case slices.Contains(b.heard, id):
+			b.mayBeGone(id)
+		default:
+			delete(b.byID, id)
+		}
+	})
+}
+
+// forEachNote calls f for each note of a step about a worker.
+func forEachNote(out *effects.Effects, f func(k core.NoteKind, id workerID)) {
+	for i := range out.Len() {
+		if x, ok := out.At(i).(*effects.Observe); ok && x.Fact == effects.FactDirectory && x.Why != nil {
+			f(core.NoteKind(x.ID), workerID{instance: string(x.Why.Name), rank: x.Count})
 		}
 	}
 }

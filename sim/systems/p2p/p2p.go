@@ -44,6 +44,7 @@ var Flow = pd.Flow{
 		limitMessages(p, c)
 		configureDirectories(p, c)
 	},
+	NeededRoles:      neededRoles,
 	Scopes:           smallScopes,
 	ConfigureNode:    configureNode,
 	ListenChannels:   listenChannels,
@@ -57,6 +58,26 @@ var Flow = pd.Flow{
 		{Kind: wantWithdraw, HandleOutcome: handleWithdrawOutcome}},
 	Oracles:        []oracle.Oracle{bringOracle, storeOracle, shareOracle, withdrawOracle, silentPeerOracle},
 	SenderMessages: senderMessages,
+}
+
+// neededRoles returns the roles that a node needs for its puts, or one of the roles of engines if it takes part in none.
+func neededRoles(p *plan.Plan, n plan.Node) (roles effects.Roles) {
+	for i := range p.Jobs {
+		switch j := &p.Jobs[i]; {
+		case j.Flags[flowWord]:
+		case j.From == n:
+			roles |= effects.RolePrefill
+		case j.To == n:
+			roles |= effects.RoleDecode
+		}
+	}
+	if roles == 0 {
+		roles = effects.RolePrefill
+		if draw.Hash(p.Seed, draw.Plan, 9, 500+uint64(n)).ChancePermille(500) {
+			roles = effects.RoleDecode
+		}
+	}
+	return roles
 }
 
 // flowWord is the word of the plan for sharing. In a topology the word means that nodes which both send and receive

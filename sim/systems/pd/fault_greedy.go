@@ -24,7 +24,7 @@ func (s stranger) requestGreedily() {
 	}
 	w.Result.CountFault(plan.FaultGreedyPeer)
 	name := s.drawName()
-	conn := s.conn(0)
+	conn := s.conn()
 	layout := InfoOf(n).Cfg.Layout
 	if f := w.Flows.ExclusivePart(); f != nil {
 		s.deliverMessage(conn, effects.ChannelInit, helloMessage(n, name, f.Geometry(w, n)))
@@ -83,7 +83,7 @@ func (s stranger) connectCrowd() {
 		var name effects.Incarnation
 		binary.LittleEndian.PutUint64(name[:8], uint64(draw.Hash(uint64(d), draw.Noise, 3, i))|1)
 		binary.LittleEndian.PutUint64(name[8:], uint64(w.Now))
-		s.deliverMessage(s.conn(0), effects.ChannelInit, helloMessage(n, name, nil))
+		s.deliverMessage(s.conn(), effects.ChannelInit, helloMessage(n, name, nil))
 	}
 }
 

@@ -32,7 +32,7 @@ func (w *Cluster) ImplausibleReply(b []byte, d draw.Value) ([]byte, bool) {
 	var m protocol.AllocResponse
 	if m.Decode(b, &WireLimits) == nil && (len(m.RemoteIndexes) > 0 || m.AllocFailed) {
 		if m.AllocFailed {
-			return m.Append(nil), replaceCode(&m.Ext.Code, d)
+			return m.Append(nil), w.replaceCode(&m.Ext.Code, d)
 		}
 		m.AlreadySent = append(m.AlreadySent, nobodys)
 		return m.Append(nil), true
@@ -40,32 +40,40 @@ func (w *Cluster) ImplausibleReply(b []byte, d draw.Value) ([]byte, bool) {
 	var a protocol.PullReadyDoneAck
 	if a.Decode(b, &WireLimits) == nil {
 		if a.AllocFailed || a.Ext.Code != 0 {
-			return a.Append(nil), replaceCode(&a.Ext.Code, d)
+			return a.Append(nil), w.replaceCode(&a.Ext.Code, d)
 		}
 		a.AlreadySent = append(a.AlreadySent, nobodys)
 		return a.Append(nil), true
 	}
 	var lookup protocol.AscendBatchedLookupAndGetRetMsg
-	if lookup.Decode(b, &WireLimits) == nil && replaceCode(&lookup.Ext.Code, d) {
+	if lookup.Decode(b, &WireLimits) == nil && w.replaceCode(&lookup.Ext.Code, d) {
 		return lookup.Append(nil), true
 	}
 	var query protocol.CacheQueryResponse
-	if query.Decode(b, &WireLimits) == nil && replaceCode(&query.Ext.Code, d) {
+	if query.Decode(b, &WireLimits) == nil && w.replaceCode(&query.Ext.Code, d) {
 		return query.Append(nil), true
 	}
 	var ready protocol.HixlReadyResponse
-	if ready.Decode(b, &WireLimits) == nil && !ready.OK && replaceCode(&ready.Code, d) {
+	if ready.Decode(b, &WireLimits) == nil && !ready.OK && w.replaceCode(&ready.Code, d) {
 		return ready.Append(nil), true
+	}
+	var end protocol.PushEnd
+	if len(w.SourcePlan.Topology.Identities) > 0 && end.Decode(b, &WireLimits) == nil && w.replaceCode(&end.Code, d) {
+		return end.Append(nil), true
 	}
 	return nil, false
 }
 
-// replaceCode replaces the code of a refusal by one that only a later release has. It returns false for a code that
-// makes the reader of the reply do something: such a code stays, as the two sides would otherwise disagree.
-func replaceCode(code *uint32, d draw.Value) bool {
+// replaceCode replaces the code of a refusal by one that only a later release has or, where processes prove identities, by
+// Forbidden, which no process of a plan states to another. It returns false for a code that makes the reader of the reply
+// do something: such a code stays, as the two sides would otherwise disagree.
+func (w *Cluster) replaceCode(code *uint32, d draw.Value) bool {
 	switch effects.Code(*code) { //nolint:exhaustive // The other codes make the reader do something.
 	case effects.Refused, effects.Malformed, effects.Mismatch, effects.Unsupported, effects.TooLarge, effects.Faulted, effects.NotFound:
 		*code = effects.CodeCount + uint32(d.Below(3))
+		if len(w.SourcePlan.Topology.Identities) > 0 && d.Rehash().ChancePermille(500) {
+			*code = uint32(effects.Forbidden)
+		}
 		return true
 	}
 	return false

@@ -59,6 +59,9 @@ func (w *Cluster) ProbeTransfers() {
 				// The mismatched node cannot succeed because of its configuration, and no node sends to itself.
 				continue
 			}
+			if !w.mayPut(s, r) { // These two only share chunks.
+				continue
+			}
 			ok := false
 			for try := 0; try < probeAttempts && !ok && w.Failure == nil; try++ {
 				i := len(w.Jobs)

@@ -40,6 +40,9 @@ func (s stranger) sendChangedCopy() {
 		return
 	}
 	b := append([]byte(nil), w.Overheard[d.Below(uint64(len(w.Overheard)))]...)
+	if len(w.SourcePlan.Topology.Identities) > 0 {
+		s.repeatWithoutRole(draw.Hash(uint64(nameDraw), draw.Noise, 5, 0))
+	}
 	port := w.PickChannel(n, d.Rehash().Rehash())
 	message, kind, name, sent := s.disguiseMessage(b, nameDraw)
 	if to := w.NodeOfIncarnation(name); to == nil || nameDraw.Rehash().ChancePermille(300) {
@@ -180,7 +183,7 @@ func (s stranger) forgeEndOfRequest() bool {
 		m.To = protocol.UUID(InfoOf(n).Incarnation)
 	case 1:
 		name := s.drawName()
-		s.deliverMessage(s.conn(0), effects.ChannelInit, helloMessage(n, name, nil))
+		s.deliverMessage(s.conn(), effects.ChannelInit, helloMessage(n, name, nil))
 		m.Incarnation, m.To = protocol.UUID(name), protocol.UUID(nameForCaller(n, name))
 	}
 	w.Result.CountFault(plan.FaultHostileMessage)

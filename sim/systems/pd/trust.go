@@ -30,6 +30,11 @@ func (w *Cluster) proofOfNode(n *world.Node) (proof world.Proof) {
 
 // rolesNeeded returns the roles that a node needs for what it does in the plan.
 func (w *Cluster) rolesNeeded(i plan.Node) (roles effects.Roles) {
+	for _, f := range w.Flows {
+		if f.NeededRoles != nil {
+			return f.NeededRoles(w.SourcePlan, i)
+		}
+	}
 	if w.SourcePlan.IsSender(i) {
 		roles |= effects.RolePrefill
 	}
@@ -39,15 +44,21 @@ func (w *Cluster) rolesNeeded(i plan.Node) (roles effects.Roles) {
 	return roles
 }
 
+// mayPut reports whether the policy lets a node send chunks to another one.
+func (w *Cluster) mayPut(from, to int) bool {
+	return len(w.SourcePlan.Topology.Identities) == 0 ||
+		w.Nodes[from].Proof.Roles.Has(effects.RolePrefill) && w.Nodes[to].Proof.Roles.Has(effects.RoleDecode)
+}
+
 // newStranger returns the stranger that causes a scheduled fault.
 func newStranger(w *Cluster, n *world.Node, f *plan.ScheduledFault) stranger {
 	d := draw.Value(f.Pick)
 	return stranger{w, n, d, w.DrawStrangerProof(draw.Hash(w.Seed, draw.Noise, 4, uint64(f.At)^f.Pick<<40))}
 }
 
-// conn returns the id of a new connection of a greedy stranger, or of the one that follows it after some others.
-func (s stranger) conn(after uint64) uint64 {
-	number := uint64(len(s.w.Requests)) + after
+// conn returns the id of a new connection of a greedy stranger.
+func (s stranger) conn() uint64 {
+	number := uint64(len(s.w.Requests))
 	if s.proof == 0 {
 		return 1<<52 | number
 	}
@@ -106,6 +117,48 @@ func (s stranger) forgeHello() bool {
 	}
 	s.send(effects.ChannelInit, helloMessage(n, names[d.Below(uint64(len(names)))], geometry))
 	return true
+}
+
+// repeatWithoutRole sends s.n an overheard message as it is, on the channel on which nodes send it, if s proves an identity
+// without the role for the message. The message must change nothing (S28), and its reply must tell nothing.
+func (s stranger) repeatWithoutRole(d draw.Value) {
+	w, n := s.w, s.n
+	proof := w.ProofOf(s.proof)
+	if proof.Principal == 0 || !d.ChancePermille(300) {
+		return
+	}
+	b := w.Overheard[d.Rehash().Below(uint64(len(w.Overheard)))]
+	channel, ok := channelOf(b)
+	e := &effects.Received{Channel: channel, Body: b}
+	if !ok || !slices.Contains(n.Listens, channel) || proof.Roles.Has(rolesFor(n, e)) {
+		return
+	}
+	w.Result.CountFault(plan.FaultHostileMessage)
+	s.send(channel, append([]byte(nil), b...))
+}
+
+// channelOf returns the channel on which nodes send a message.
+func channelOf(b []byte) (effects.Channel, bool) {
+	tag, err := protocol.PeekTag(b, &WireLimits)
+	if err != nil {
+		return 0, false
+	}
+	//exhaustive:ignore
+	switch tag {
+	case protocol.TagHixlInitRequest, protocol.TagHixlMemInfoRequest, protocol.TagHixlReadyRequest, protocol.TagP2PInitSideMsg,
+		protocol.TagRenewRequest:
+		return effects.ChannelInit, true
+	case protocol.TagAllocRequest, protocol.TagPullReadyNotif, protocol.TagEndRequest:
+		return effects.ChannelAlloc, true
+	case protocol.TagCacheQueryRequest:
+		return effects.ChannelQuery, true
+	case protocol.TagAscendBatchedLookupAndGetMsg, protocol.TagAscendQueryDonePortMsg:
+		return effects.ChannelLookup, true
+	case protocol.TagPullDoneSignal:
+		return effects.ChannelDone, true
+	default:
+		return 0, false
+	}
 }
 
 // KnowsPeer reports whether a peer has said hello to n under a name, and n's machine has kept that since.
@@ -170,7 +223,7 @@ func (w *Cluster) ForbidMessage(n *world.Node, e *effects.Received) (f world.For
 	known, wasKnown := info.findName(name), isHello && KnowsPeer(n, name)
 	switch {
 	case e.Principal != 0 && !e.Roles.Has(rolesFor(n, e)):
-		return world.Forbidden{Is: true, Kind: world.NoRole, IsCoded: isHello || isNamed && isRequestFor(n, e)}
+		return world.Forbidden{Is: true, Kind: world.NoRole, IsCoded: isHandshakeWith(n, e) || isNamed && isRequestFor(n, e)}
 	case wasKnown && known != nil && known.principal != 0 && known.principal != e.Principal:
 		return world.Forbidden{Is: true, Kind: world.OtherHello, IsCoded: true, Hidden: info.Key.InboundName(name)}
 	case owner != 0 && owner != e.Principal:
@@ -179,6 +232,13 @@ func (w *Cluster) ForbidMessage(n *world.Node, e *effects.Received) (f world.For
 		info.recordHello(name, e.Principal, wasKnown)
 	}
 	return f
+}
+
+// isHandshakeWith reports whether a message is for the part of n that answers handshakes, whatever it says. A renewal of
+// leases is not, and its reply has no code.
+func isHandshakeWith(n *world.Node, e *effects.Received) bool {
+	var renewal protocol.RenewRequest
+	return e.Channel == effects.ChannelInit && InfoOf(n).Cfg.Role.Receives() && renewal.Decode(e.Body, &WireLimits) != nil
 }
 
 // rolesFor returns the roles of which the sender of a message needs at least one, or all roles if it needs none.

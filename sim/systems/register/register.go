@@ -50,6 +50,12 @@ var Flow = pd.Flow{
 			c.RegisterTimeout = c.PutTimeout / 2 // Registrations wait for a shorter time than the consumer says.
 		}
 	},
+	NeededRoles: func(p *plan.Plan, n plan.Node) effects.Roles {
+		if s := drawShape(p); s.isConsumer(int32(n)) {
+			return effects.RoleDecode
+		}
+		return effects.RolePrefill
+	},
 	ListenChannels: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },
 	SenderMessages: senderMessages,
 	RewriteRequest: rewriteRequest,

@@ -121,6 +121,26 @@ func codeOf(channel effects.Channel, body []byte) (effects.Code, bool) {
 	return 0, false
 }
 
+// tellsAnything reports whether a reply tells more than that a message was refused: pages, hits, or addresses.
+func tellsAnything(channel effects.Channel, body []byte) bool {
+	decodes := func(m protocol.Message) bool { return m.Decode(body, &pd.WireLimits) == nil }
+	switch channel {
+	case effects.ChannelInit:
+		return decodes(new(protocol.HixlMemInfoResponse)) || decodes(new(protocol.P2PInitSideRetMsg))
+	case effects.ChannelAlloc:
+		var alloc protocol.AllocResponse
+		return decodes(&alloc) && !alloc.AllocFailed && len(alloc.AlreadySent)+len(alloc.RemoteIndexes) > 0
+	case effects.ChannelQuery:
+		var query protocol.CacheQueryResponse
+		return decodes(&query) && (len(query.CachedKeys) > 0 || query.Ext.Grant != 0)
+	case effects.ChannelLookup:
+		var get protocol.AscendBatchedLookupAndGetRetMsg
+		return decodes(new(protocol.AscendQueryDonePortRetMsg)) || decodes(&get) && get.HitChunks > 0
+	default:
+		return false
+	}
+}
+
 // checkReply checks that no message of a node is forbidden: each node has the roles that it needs, and names of its
 // own.
 func (o *trustOracle) checkReply(n *world.Node, r *world.Request, body []byte) {
@@ -153,6 +173,12 @@ func (o *trustOracle) compareWithTick(e *world.ForbiddenEnded) {
 // checkRefusal checks that a message that must change nothing is refused in a form that its sender can decode, where
 // the kind of message has such a form, and that a hello is not told the name that is for another peer.
 func (o *trustOracle) checkRefusal(e *world.ForbiddenEnded) {
+	for i := range e.Effects.Len() {
+		if x, ok := e.Effects.At(i).(*effects.Reply); ok && x.Request == e.Event.Request && tellsAnything(e.Event.Channel, x.Body) {
+			o.fail(replyCheck(e.Kind), "node %d answers message %d on %s with what only peers may learn", e.Node.AsSubject(),
+				oracle.Message(e.Event.Request), e.Event.Channel)
+		}
+	}
 	if !e.IsCoded {
 		return
 	}
