@@ -7,7 +7,7 @@ import (
 
 // An owner is an identity to which workers of an instance belong. A worker belongs to the identity that the worker's
 // process proved when it registered or sent a heartbeat, until the directory drops the worker. A worker whose process
-// proved no identity belongs to nobody, and may be taken by whoever names it.
+// proved no identity belongs to nobody, and may be taken by any process that states its name.
 type owner struct {
 	principal effects.Principal
 	workers   int // workers of the instance that belong to the principal

@@ -94,11 +94,18 @@ func (w *World) proofOf(serverConn uint64) Proof {
 		case w.Nodes[c.Client].Custom: // Its next incarnation may prove something else.
 			return c.Proves
 		default:
-			return w.Nodes[c.Client].Proof
+			proof := w.Nodes[c.Client].Proof
+			if w.Nodes[c.Client].IsForbidden(w.Now) {
+				proof.Roles = 0
+			}
+			return proof
 		}
 	}
 	return Proof{}
 }
+
+// IsForbidden reports whether the policy gives a node no role at a time.
+func (n *Node) IsForbidden(at int64) bool { return n.ForbiddenFrom <= at && at < n.ForbiddenUntil }
 
 // serverPrincipal returns the principal that the server of a connection proves.
 func (w *World) serverPrincipal(c *Conn) effects.Principal {

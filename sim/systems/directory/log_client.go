@@ -84,7 +84,7 @@ type logClient struct {
 
 	wants  map[workerID]wantState
 	told   toldWorkers
-	owners toldOwners
+	owners knownOwners
 	// silence is after which time without a message the directory drops a worker.
 	silence effects.Duration
 }

@@ -15,9 +15,9 @@ import (
 
 var checkOwners = oracle.NewCheck("S30", "owners of workers at directories that share a log")
 
-// toldOwners are the possible owners of each worker at a directory, by what the directory has received and read. A worker
+// knownOwners are the possible owners of each worker at a directory, by what the directory has received and read. A worker
 // that is not in the map is unknown to the directory.
-type toldOwners struct {
+type knownOwners struct {
 	byID  map[workerID]ownersOf
 	heard []workerID // the workers of which the log told in this step
 }
@@ -28,7 +28,7 @@ type ownersOf struct {
 	principals []effects.Principal // 0: nobody
 }
 
-func (o ownersOf) with(p effects.Principal) ownersOf {
+func (o ownersOf) withPrincipal(p effects.Principal) ownersOf {
 	for _, q := range o.principals {
 		if q == p {
 			return o
@@ -37,8 +37,8 @@ func (o ownersOf) with(p effects.Principal) ownersOf {
 	return ownersOf{o.unknown, append(append([]effects.Principal(nil), o.principals...), p)}
 }
 
-// mayBeOf reports whether a directory may accept a message about the worker from a principal.
-func (o ownersOf) mayBeOf(p effects.Principal) bool {
+// mayAcceptFrom reports whether a directory may accept a message about the worker from a principal.
+func (o ownersOf) mayAcceptFrom(p effects.Principal) bool {
 	for _, q := range o.principals {
 		if q == 0 || q == p {
 			return true
@@ -48,7 +48,7 @@ func (o ownersOf) mayBeOf(p effects.Principal) bool {
 }
 
 // mayRefuse reports whether a directory may refuse a principal.
-func (b *toldOwners) mayRefuse(id workerID, p effects.Principal) bool {
+func (b *knownOwners) mayRefuse(id workerID, p effects.Principal) bool {
 	o, known := b.byID[id]
 	for _, q := range o.principals {
 		if q != 0 && q != p {
@@ -59,7 +59,7 @@ func (b *toldOwners) mayRefuse(id workerID, p effects.Principal) bool {
 }
 
 // isOwnedByOthers reports whether an instance may have owners, and a directory may not let others add workers to it.
-func (b *toldOwners) isOwnedByOthers(id workerID, p effects.Principal) bool {
+func (b *knownOwners) isOwnedByOthers(id workerID, p effects.Principal) bool {
 	for other, o := range b.byID {
 		if other.instance != id.instance || other == id {
 			continue
@@ -73,7 +73,7 @@ func (b *toldOwners) isOwnedByOthers(id workerID, p effects.Principal) bool {
 	return false
 }
 
-func (b *toldOwners) set(id workerID, o ownersOf) {
+func (b *knownOwners) setOwners(id workerID, o ownersOf) {
 	if b.byID == nil {
 		b.byID = map[workerID]ownersOf{}
 	}
@@ -81,43 +81,43 @@ func (b *toldOwners) set(id workerID, o ownersOf) {
 }
 
 // follow follows a frame of another directory when it is handled.
-func (b *toldOwners) follow(f *readFrame) {
+func (b *knownOwners) follow(f *readFrame) {
 	var r sharedlog.Report
 	var s sharedlog.Subject
 	var d protocol.DeRegisterMsg
 	switch {
 	case f.kind == sharedlog.FrameUnfollowed && s.Decode(f.body) == nil:
-		b.mayBeGone(workerID{instance: string(s.Instance), rank: s.Rank})
+		b.markPossiblyGone(workerID{instance: string(s.Instance), rank: s.Rank})
 	case f.kind != sharedlog.FrameReport || r.Decode(f.body) != nil:
 	case d.Decode(r.Body, nil) == nil:
-		b.mayBeGone(workerIDOf(d.Worker))
+		b.markPossiblyGone(workerIDOf(d.Worker))
 	default:
 		if id, _, ok := decodeRegistration(r.Body); ok {
-			b.hear(id, f.owner)
+			b.followRegistration(id, f.owner)
 		}
 	}
 }
 
-func (b *toldOwners) mayBeGone(id workerID) {
+func (b *knownOwners) markPossiblyGone(id workerID) {
 	if o, known := b.byID[id]; known {
 		o.unknown = true
-		b.set(id, o)
+		b.setOwners(id, o)
 	}
 }
 
-// hear follows a registration or a heartbeat of which the log tells. A directory that does not know the worker accepts it
+// followRegistration follows a registration or a heartbeat of which the log tells. A directory that does not know the worker accepts it
 // if the worker exists: it may have no room for all that an impostor makes known.
-func (b *toldOwners) hear(id workerID, p effects.Principal) {
+func (b *knownOwners) followRegistration(id workerID, p effects.Principal) {
 	o, known := b.byID[id]
 	switch {
 	case !known && !b.isOwnedByOthers(id, p) && p != 0 && p != impostorPrincipal:
 		o = ownersOf{principals: []effects.Principal{p}}
 	case !known:
 		o = ownersOf{unknown: true, principals: []effects.Principal{p}}
-	case o.mayBeOf(p):
-		o = o.with(p)
+	case o.mayAcceptFrom(p):
+		o = o.withPrincipal(p)
 	}
-	b.set(id, o)
+	b.setOwners(id, o)
 	b.heard = append(b.heard, id)
 }
 
@@ -149,7 +149,7 @@ func (x *logClient) judgeOwners(c *oracle.Call, e *oracle.StepEnded) {
 		}
 		return
 	}
-	if known && !o.mayBeOf(m.Principal) && code == effects.OK {
+	if known && !o.mayAcceptFrom(m.Principal) && code == effects.OK {
 		c.CountJudged(checkOwners)
 		c.FailCheck(checkOwners, "%s takes a message about %s/%d from principal %d, and the name belongs to %d", c.NodeName(), id.instance,
 			id.rank, m.Principal, o.principals)
@@ -157,7 +157,7 @@ func (x *logClient) judgeOwners(c *oracle.Call, e *oracle.StepEnded) {
 	}
 	if _, _, registers := decodeRegistration(m.Body); registers && code == effects.OK {
 		c.CountJudged(checkOwners)
-		b.set(id, ownersOf{principals: []effects.Principal{m.Principal}})
+		b.setOwners(id, ownersOf{principals: []effects.Principal{m.Principal}})
 	}
 }
 
@@ -196,7 +196,7 @@ func senderOf(body []byte) (id workerID, ok bool) {
 
 // dropOwners follows the notes of a step that say that the directory has dropped a worker before the step handled its
 // event.
-func (b *toldOwners) dropOwners(out *effects.Effects) {
+func (b *knownOwners) dropOwners(out *effects.Effects) {
 	forEachNote(out, func(k core.NoteKind, id workerID) {
 		switch k {
 		case core.WorkerSilent, core.WorkerDisconnected, core.WorkerDisplaced:
@@ -208,12 +208,12 @@ func (b *toldOwners) dropOwners(out *effects.Effects) {
 
 // dropLeft follows the notes of a step that say that a worker has left. The message that said so has been judged. If the
 // log told of the worker in the same step, the directory may know it again.
-func (b *toldOwners) dropLeft(out *effects.Effects) {
+func (b *knownOwners) dropLeft(out *effects.Effects) {
 	forEachNote(out, func(k core.NoteKind, id workerID) {
 		switch {
 		case k != core.WorkerLeft:
 		case slices.Contains(b.heard, id):
-			b.mayBeGone(id)
+			b.markPossiblyGone(id)
 		default:
 			delete(b.byID, id)
 		}

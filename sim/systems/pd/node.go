@@ -73,6 +73,7 @@ func (w *Cluster) SetRole(n *world.Node) {
 	n.KeepsOffers = slices.Contains(p.Topology.Delay, plan.Node(n.ID))
 	n.IsCache = slices.Contains(p.Topology.Cache, plan.Node(n.ID))
 	n.Proof = w.proofOfNode(n)
+	n.ForbiddenFrom, n.ForbiddenUntil = w.drawForbidden(n)
 	for _, f := range w.Flows {
 		if f.SetRole != nil {
 			f.SetRole(p, n)

@@ -44,6 +44,21 @@ func (w *Cluster) rolesNeeded(i plan.Node) (roles effects.Roles) {
 	return roles
 }
 
+// drawForbidden draws the time for which the policy of the other nodes gives the identity of a node no role, as after a
+// mistake in the policy.
+func (w *Cluster) drawForbidden(n *world.Node) (from, until int64) {
+	p := w.SourcePlan
+	if int(n.ID) >= len(p.Topology.Identities) || draw.IsFixed(p.Seed) {
+		return 0, 0
+	}
+	d := draw.Hash(p.Seed, draw.Noise, 7, uint64(p.Topology.Identities[n.ID]))
+	if !d.ChancePermille(150) {
+		return 0, 0
+	}
+	from = int64(d.Rehash().Below(uint64(p.FaultsEnd)))
+	return from, min(from+int64(d.Rehash().Rehash().Below(uint64(p.FaultsEnd)/4)), int64(p.FaultsEnd))
+}
+
 // mayPut reports whether the policy lets a node send chunks to another one.
 func (w *Cluster) mayPut(from, to int) bool {
 	return len(w.SourcePlan.Topology.Identities) == 0 ||
@@ -115,7 +130,13 @@ func (s stranger) forgeHello() bool {
 	if f := w.Flows.ExclusivePart(); f != nil {
 		geometry = f.Geometry(w, n)
 	}
-	s.send(effects.ChannelInit, helloMessage(n, names[d.Below(uint64(len(names)))], geometry))
+	b := helloMessage(n, names[d.Below(uint64(len(names)))], geometry)
+	var hello protocol.HixlInitRequest
+	if draw.Hash(uint64(d), draw.Noise, 6, 0).ChancePermille(300) && hello.Decode(b, &WireLimits) == nil {
+		hello.Ext.PageBytes++ // The hello would not fit if it were the peer's.
+		b = hello.Append(nil)
+	}
+	s.send(effects.ChannelInit, b)
 	return true
 }
 
@@ -128,6 +149,11 @@ func (s stranger) repeatWithoutRole(d draw.Value) {
 		return
 	}
 	b := w.Overheard[d.Rehash().Below(uint64(len(w.Overheard)))]
+	if k := d.Rehash().Rehash(); k.ChancePermille(200) { // Nodes send some of these to plain peers alone.
+		all := [][]byte{new(protocol.HixlMemInfoRequest).Append(nil), new(protocol.P2PInitSideMsg).Append(nil),
+			new(protocol.AscendQueryDonePortMsg).Append(nil)}
+		b = all[k.Rehash().Below(uint64(len(all)))]
+	}
 	channel, ok := channelOf(b)
 	e := &effects.Received{Channel: channel, Body: b}
 	if !ok || !slices.Contains(n.Listens, channel) || proof.Roles.Has(rolesFor(n, e)) {

@@ -169,8 +169,8 @@ func (or *lookupOracle) handlePushReply(n *world.Node, c *world.Conn, corr effec
 	state.sentPushes = slices.Delete(state.sentPushes, i, i+1)
 	m, g := &or.receivedReply, n.Grants[id]
 	if !or.w.Conditions.Leased || g == nil || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt ||
-		m.Ext.Incarnation != protocol.UUID(g.Peer) {
-		return
+		m.Ext.Incarnation != protocol.UUID(g.Peer) || effects.Code(m.Ext.Code) == effects.Forbidden {
+		return // A reply that forbids the lookup says nothing of pages that an earlier copy of the lookup granted.
 	}
 	or.countJudged(checkPushSettled)
 	for _, p := range g.Pages {

@@ -147,6 +147,10 @@ func (o *trustOracle) checkReply(n *world.Node, r *world.Request, body []byte) {
 	if n.Custom || !r.IsFromNode() || r.Conn.Client < 0 {
 		return
 	}
+	if x := o.w.Nodes[r.Conn.Client]; x.ForbiddenUntil > 0 && x.ForbiddenFrom <= o.w.Now {
+		o.countVoid(checkAllowed) // The message may have arrived while the policy gave the node no role.
+		return
+	}
 	if code, isCoded := codeOf(r.Channel, body); isCoded {
 		if o.countJudged(checkAllowed); code == effects.Forbidden {
 			o.fail(checkAllowed, "node %d forbids a message of node %d on %s, which has the role for it and names of its own",
