@@ -33,8 +33,8 @@ type Node struct {
 	State   any               `snap:"share"` // the system's own state of this node
 	Custom  bool              // the machine is a user's and not a rank
 	Proof   Proof             // what the node proves on its connections
-	// The policy gives the node no role from ForbiddenFrom on, before ForbiddenUntil.
-	ForbiddenFrom, ForbiddenUntil int64
+	// The policy gives the node no role from ForbiddenFrom on, before ForbiddenUntil. Small worlds have no such time.
+	ForbiddenFrom, ForbiddenUntil int64 `snap:"skip"`
 	// ChangesHost says that every second incarnation of a user's node runs on another host.
 	ChangesHost bool
 	Out         effects.Effects `snap:"scratch"`
