@@ -144,8 +144,8 @@ func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effect
 		case errors.As(err, &header):
 			err = ErrNoTLS
 		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
-			// Nothing is known about the server: while many strangers connect, it closes connections to make room. A client
-			// that connected to it without TLS would have lost the identity under which the server knows it.
+			// Nothing is known about the server: while many strangers connect, it closes connections to make room. A
+			// client that connected to it without TLS would have lost the identity under which the server knows it.
 			err = fmt.Errorf("the server closed the connection: it is overloaded, or ends, or its security.mode is off: %w", err)
 		}
 	}

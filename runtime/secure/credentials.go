@@ -132,10 +132,10 @@ func (x *credentials) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, 
 	return x.authorize(chain[0])
 }
 
-// believe returns the peer whose certificates are given, in mode Permissive. The peer has all roles, because a mistake in
-// the policy must refuse nobody before mode Strict. It keeps its identity although its certificate has ended or lacks a
-// usage: if the identity came and went with such details, the peer would be refused the names that it has proved to own.
-// A peer without a certificate of a listed authority has proved nothing.
+// believe returns the peer whose certificates are given, in mode Permissive. The peer has all roles, because a
+// mistake in the policy must refuse nobody before mode Strict. It keeps its identity although its certificate has
+// ended or lacks a usage: if the identity came and went with such details, the peer would be refused the names that
+// it has proved to own. A peer without a certificate of a listed authority has proved nothing.
 func (x *credentials) believe(chain []*x509.Certificate, now time.Time) Peer {
 	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
 	if len(chain) == 0 || x.verifyChain(chain, x509.VerifyOptions{CurrentTime: clampToLife(now, chain[0]), KeyUsages: usages}) != nil {

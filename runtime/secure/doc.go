@@ -6,7 +6,8 @@
 //
 //	guard, err := secure.Open(secure.Config{Mode: secure.Strict, Cert: "tls.crt", Key: "tls.key", CA: "ca.crt",
 //		Policy: "policy.yaml"})
-//	conn, peer, err := guard.Accept(conn, secure.FaceControl, effects.RoleDecode)  // peer.Name is "spiffe://fleet/decode/7"
+//	conn, peer, err := guard.Accept(conn, secure.FaceControl, effects.RoleDecode)
+//	fmt.Println(peer.Name) // spiffe://fleet/decode/7
 //
 // The identity of a peer is the URI in its certificate (a SPIFFE ID, for example) or, without a URI, the first DNS
 // name. The policy maps identities to roles; an identity without a role is refused:

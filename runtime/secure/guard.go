@@ -133,7 +133,8 @@ func (g *Guard) Close() {
 	g.limitedLog.FlushSkipped()
 }
 
-// watchFiles reads the files again when their content changes, and closes connections whose peer is no longer authorized.
+// watchFiles reads the files again when their content changes, and closes connections whose peer is no longer
+// authorized.
 func (g *Guard) watchFiles(ctx context.Context) {
 	ticker := time.NewTicker(g.config.Recheck)
 	defer ticker.Stop()

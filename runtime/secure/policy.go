@@ -151,8 +151,8 @@ func (p *pattern) matches(segments []string) bool {
 	return true
 }
 
-// lowerHost returns an identity or a pattern with a lower-case DNS name, or with a lower-case scheme and host of the URI,
-// because case does not distinguish these.
+// lowerHost returns an identity or a pattern with a lower-case DNS name, or with a lower-case scheme and host of the
+// URI, because case does not distinguish these.
 func lowerHost(name string) string {
 	scheme, rest, isURI := strings.Cut(name, "://")
 	if !isURI {

@@ -230,8 +230,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// Mode permissive accepts a peer that strict would refuse, with all roles, and logs each. The peer keeps an identity that
-// a listed authority has certified, so that it is not refused names that it has proved to own.
+// Mode permissive accepts a peer that strict would refuse, with all roles, and logs each. The peer keeps an identity
+// that a listed authority has certified, so that it is not refused names that it has proved to own.
 func TestPermissiveRefusesNobody(t *testing.T) {
 	other := newFleet(t)
 	for name, c := range map[string]struct {

@@ -128,8 +128,8 @@ const (
 	minTryPause = time.Millisecond
 )
 
-// retryClosed calls try until it succeeds, or fails for another reason than that the peer closed the connection, at most
-// maxTries times.
+// retryClosed calls try until it succeeds, or fails for another reason than that the peer closed the connection, at
+// most maxTries times.
 func retryClosed[T any](ctx context.Context, try func() (T, error)) (result T, err error) {
 	pause := minTryPause
 	for range maxTries {

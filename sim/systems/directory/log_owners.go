@@ -10,13 +10,13 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// A worker belongs to the identity that proved its name to one of the directories that share a log, at each directory that
-// has read of it.
+// A worker belongs to the identity that proved its name to one of the directories that share a log, at each directory
+// that has read of it.
 
 var checkOwners = oracle.NewCheck("S30", "owners of workers at directories that share a log")
 
-// knownOwners are the possible owners of each worker at a directory, by what the directory has received and read. A worker
-// that is not in the map is unknown to the directory.
+// knownOwners are the possible owners of each worker at a directory, by what the directory has received and read. A
+// worker that is not in the map is unknown to the directory.
 type knownOwners struct {
 	byID  map[workerID]ownersOf
 	heard []workerID // the workers of which the log told in this step
@@ -105,8 +105,8 @@ func (b *knownOwners) markPossiblyGone(id workerID) {
 	}
 }
 
-// followRegistration follows a registration or a heartbeat of which the log tells. A directory that does not know the worker accepts it
-// if the worker exists: it may have no room for all that an impostor makes known.
+// followRegistration follows a registration or a heartbeat of which the log tells. A directory that does not know the
+// worker accepts it if the worker exists: it may have no room for all that an impostor makes known.
 func (b *knownOwners) followRegistration(id workerID, p effects.Principal) {
 	o, known := b.byID[id]
 	switch {
@@ -206,8 +206,8 @@ func (b *knownOwners) dropOwners(out *effects.Effects) {
 	})
 }
 
-// dropLeft follows the notes of a step that say that a worker has left. The message that said so has been judged. If the
-// log told of the worker in the same step, the directory may know it again.
+// dropLeft follows the notes of a step that say that a worker has left. The message that said so has been judged. If
+// the log told of the worker in the same step, the directory may know it again.
 func (b *knownOwners) dropLeft(out *effects.Effects) {
 	forEachNote(out, func(k core.NoteKind, id workerID) {
 		switch {

@@ -60,7 +60,8 @@ var Flow = pd.Flow{
 	SenderMessages: senderMessages,
 }
 
-// neededRoles returns the roles that a node needs for its puts, or one of the roles of engines if it takes part in none.
+// neededRoles returns the roles that a node needs for its puts, or one of the roles of engines if it takes part in
+// none.
 func neededRoles(p *plan.Plan, n plan.Node) (roles effects.Roles) {
 	for i := range p.Jobs {
 		switch j := &p.Jobs[i]; {

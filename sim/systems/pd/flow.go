@@ -34,8 +34,8 @@ type Flow struct {
 	Scopes   func() []explore.Scope
 
 	SetRole func(p *plan.Plan, n *world.Node) // sets what a node does in the flow
-	// NeededRoles returns the roles of a policy that a node needs for what it does in the plan. If it is nil, a node needs
-	// prefill to send and decode to receive.
+	// NeededRoles returns the roles of a policy that a node needs for what it does in the plan. If it is nil, a node
+	// needs prefill to send and decode to receive.
 	NeededRoles    func(p *plan.Plan, n plan.Node) effects.Roles
 	ConfigureRanks func(p *plan.Plan, c *rank.Config)                // changes the configuration that all ranks share
 	ConfigureNode  func(p *plan.Plan, n *world.Node, c *rank.Config) // changes the configuration of one rank

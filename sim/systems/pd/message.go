@@ -64,9 +64,9 @@ func (w *Cluster) ImplausibleReply(b []byte, d draw.Value) ([]byte, bool) {
 	return nil, false
 }
 
-// replaceCode replaces the code of a refusal by one that only a later release has or, where processes prove identities, by
-// Forbidden, which no process of a plan states to another. It returns false for a code that makes the reader of the reply
-// do something: such a code stays, as the two sides would otherwise disagree.
+// replaceCode replaces the code of a refusal by one that only a later release has or, where processes prove
+// identities, by Forbidden, which no process of a plan states to another. It returns false for a code that makes the
+// reader of the reply do something: such a code stays, as the two sides would otherwise disagree.
 func (w *Cluster) replaceCode(code *uint32, d draw.Value) bool {
 	switch effects.Code(*code) { //nolint:exhaustive // The other codes make the reader do something.
 	case effects.Refused, effects.Malformed, effects.Mismatch, effects.Unsupported, effects.TooLarge, effects.Faulted, effects.NotFound:

@@ -140,8 +140,8 @@ func (s stranger) forgeHello() bool {
 	return true
 }
 
-// repeatWithoutRole sends s.n an overheard message as it is, on the channel on which nodes send it, if s proves an identity
-// without the role for the message. The message must change nothing (S28), and its reply must tell nothing.
+// repeatWithoutRole sends s.n an overheard message as it is, on the channel on which nodes send it, if s proves an
+// identity without the role for the message. The message must change nothing (S28), and its reply must tell nothing.
 func (s stranger) repeatWithoutRole(d draw.Value) {
 	w, n := s.w, s.n
 	proof := w.ProofOf(s.proof)
