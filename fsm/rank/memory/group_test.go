@@ -53,7 +53,7 @@ func wantRecounted(t failer, ps *Pools) {
 }
 
 func grantTo(ps *Pools, class int, n int) effects.GrantID {
-	id, _ := ps.GrantPages(ps.Pool(0), class, make([]uint32, n), kernel.Ref{})
+	id, _ := ps.GrantPages(ps.Pool(0), class, make([]uint32, n), nil, kernel.Ref{})
 	return id
 }
 
