@@ -154,7 +154,6 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 	}
 	wasDown, heard := x.down, 0
 	x.owners.dropOwners(e.Effects)
-	x.owners.heard = x.owners.heard[:0]
 	x.judgeSilent(c, e.Effects) // The step drops silent workers before it handles its event.
 	switch ev := e.Event.(type) {
 	case *effects.Received:
@@ -174,7 +173,6 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 	}
 	x.handleFrames()
 	x.judgeOwners(c, e)
-	x.owners.dropLeft(e.Effects)
 	x.peak, x.largestMsg = max(x.peak, x.waiting+heard+8*frameMargin), max(x.largestMsg, heard)
 	sealedAny := false
 	x.giveUpOpening()

@@ -1,8 +1,6 @@
 package directory
 
 import (
-	"slices"
-
 	"github.com/kvferry/kvferry/effects"
 	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
@@ -17,10 +15,7 @@ var checkOwners = oracle.NewCheck("S30", "owners of workers at directories that 
 
 // knownOwners are the possible owners of each worker at a directory, by what the directory has received and read. A
 // worker that is not in the map is unknown to the directory.
-type knownOwners struct {
-	byID  map[workerID]ownersOf
-	heard []workerID // the workers of which the log told in this step
-}
+type knownOwners struct{ byID map[workerID]ownersOf }
 
 // ownersOf are the possible owners of a worker. Unknown says that the directory may not know the worker.
 type ownersOf struct {
@@ -118,7 +113,6 @@ func (b *knownOwners) followRegistration(id workerID, p effects.Principal) {
 		o = o.withPrincipal(p)
 	}
 	b.setOwners(id, o)
-	b.heard = append(b.heard, id)
 }
 
 // judgeOwners judges what became of a message that a directory has received from a worker, or from an impostor.
@@ -194,37 +188,17 @@ func senderOf(body []byte) (id workerID, ok bool) {
 	return id, false
 }
 
-// dropOwners follows the notes of a step that say that the directory has dropped a worker before the step handled its
-// event.
+// dropOwners follows the notes of a step that say that the directory has dropped a worker.
 func (b *knownOwners) dropOwners(out *effects.Effects) {
-	forEachNote(out, func(k core.NoteKind, id workerID) {
-		switch k {
-		case core.WorkerSilent, core.WorkerDisconnected, core.WorkerDisplaced:
-			delete(b.byID, id)
-		default:
-		}
-	})
-}
-
-// dropLeft follows the notes of a step that say that a worker has left. The message that said so has been judged. If
-// the log told of the worker in the same step, the directory may know it again.
-func (b *knownOwners) dropLeft(out *effects.Effects) {
-	forEachNote(out, func(k core.NoteKind, id workerID) {
-		switch {
-		case k != core.WorkerLeft:
-		case slices.Contains(b.heard, id):
-			b.markPossiblyGone(id)
-		default:
-			delete(b.byID, id)
-		}
-	})
-}
-
-// forEachNote calls f for each note of a step about a worker.
-func forEachNote(out *effects.Effects, f func(k core.NoteKind, id workerID)) {
 	for i := range out.Len() {
-		if x, ok := out.At(i).(*effects.Observe); ok && x.Fact == effects.FactDirectory && x.Why != nil {
-			f(core.NoteKind(x.ID), workerID{instance: string(x.Why.Name), rank: x.Count})
+		f, ok := out.At(i).(*effects.Observe)
+		if !ok || f.Fact != effects.FactDirectory {
+			continue
+		}
+		switch core.NoteKind(f.ID) {
+		case core.WorkerSilent, core.WorkerLeft, core.WorkerDisconnected, core.WorkerDisplaced:
+			delete(b.byID, workerID{instance: string(f.Why.Name), rank: f.Count})
+		default:
 		}
 	}
 }
