@@ -45,6 +45,7 @@ type Page struct {
 	counted         bool                `snap:"skip"` // counted as in use
 	FillState       fillState           // state of the read that filled the page
 	FlippedIn       effects.Generation  // the generation in which a bit of the content was changed at rest
+	flip            flip                // the change
 }
 
 // Pool is the memory of an incarnation of a node. Transfers keep a pointer to the pool, because memory that a peer has

@@ -39,6 +39,7 @@ func (w *World) StateSums(n *Node, pages []effects.Page, length uint32) {
 	}
 	for i := range pages {
 		p := &pages[i]
+		n.Pool.Pages[p.Index].unflip(p.Generation)
 		p.Sum = n.Pool.sumOf(w, &n.Pool.Pages[p.Index], max(length, p.Length))
 	}
 }
@@ -48,9 +49,31 @@ func (w *World) SumOf(n *Node, p effects.Page) effects.Sum {
 	return n.Pool.sumOf(w, &n.Pool.Pages[p.Index], p.Length)
 }
 
-// flipBit changes a bit of the fill of one part, so that the page seems to come from two fills.
-func flipBit(d draw.Value, page *Page, parts int) {
-	page.Stamps[d.Below(uint64(parts))] ^= 1 << (4 + d.Rehash().Below(32))
+// A flip is a change of a bit of a page.
+type flip struct {
+	part  uint64
+	bit   Stamp
+	after Stamp // the part's stamp after the change
+}
+
+// flipBit changes a bit of the fill of one part, so that the page seems to come from two fills. The bit is one of those that
+// no fill has, so that no other fill has the changed stamp.
+func flipBit(d draw.Value, page *Page, parts int) flip {
+	f := flip{part: d.Below(uint64(parts)), bit: 1 << (4 + 24 + d.Rehash().Below(8))}
+	page.Stamps[f.part] ^= f.bit
+	f.after = page.Stamps[f.part]
+	return f
+}
+
+// unflip takes back what flipSource changed in this generation. An engine that states the checksum of a page once more,
+// as it stores what it has put, would otherwise state the checksum of the changed bytes. Or it has filled the page anew.
+func (p *Page) unflip(g effects.Generation) {
+	if !p.WasFlippedIn(g) {
+		return
+	}
+	if p.FlippedIn = 0; p.Stamps[p.flip.part] == p.flip.after {
+		p.Stamps[p.flip.part] ^= p.flip.bit
+	}
 }
 
 // flipSource changes a bit of the source of pair i before the pair is moved, if the fault strikes. The source keeps it.
@@ -68,8 +91,8 @@ func (t *Transfer) flipSource(w *World, i int) {
 	if t.Read {
 		page, generation = &t.Remote.Pages[p.Remote.Index], p.Remote.Generation
 	}
-	if page.Generation == generation {
-		flipBit(d, page, parts)
+	if page.Generation == generation && !page.WasFlippedIn(generation) {
+		page.flip = flipBit(d, page, parts)
 		page.FlippedIn, t.flipped = generation, true
 	}
 }

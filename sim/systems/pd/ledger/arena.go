@@ -137,8 +137,12 @@ func (or *arenaOracle) verifyCopy(n *world.Node, c *world.Copy) {
 	or.verifyShare(n, c.Peer)
 }
 
-// isWhole reports whether the first length bytes of a page come from a single fill of a single chunk.
+// isWhole reports whether the first length bytes of a page come from a single fill of a single chunk, or did before a bit
+// was changed at rest.
 func isWhole(pool *world.Pool, pg *world.Page, length uint32) bool {
+	if pg.WasFlippedIn(pg.LastGeneration) {
+		return true
+	}
 	for part := range pool.PartCount(length) {
 		if s := pg.Stamps[part]; s == 0 || s.Part() != part || s.Key() != pg.Stamps[0].Key() ||
 			s.Fill() != pg.Stamps[0].Fill() {

@@ -188,9 +188,6 @@ func (or *writeGrantOracle) verifyReadyPage(n *world.Node, k uint32) {
 	or.oracles().readFills.verifyReady(n, p.Index)
 	pg := &n.Pool.Pages[p.Index]
 	pg.ChunkGeneration = p.Generation
-	if pg.WasFlippedIn(p.Generation) {
-		return // The engine stores a page of which a bit has changed since the engine filled it.
-	}
 	for part := range n.Pool.PartCount(p.Length) {
 		if s := pg.Stamps[part]; s.Key() != k || s.Part() != part || s.Fill() != pg.Stamps[0].Fill() {
 			or.fail(checkReadyWhole, "node %d treats page %d as ready although the page is not whole", n.AsSubject(), n.PageSubject(p.Index))
