@@ -110,6 +110,8 @@ type Page struct {
 type Sum uint32
 
 // castagnoli is the polynomial for which amd64 and arm64 have instructions.
+//
+//kvferry:table
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // SumOf returns the checksum of bytes; it is never zero.
