@@ -18,7 +18,7 @@ func withChecksums(cfg *config.Config) *config.Config {
 }
 
 // flipBit changes a bit in the middle of a page of a handle, as bad memory would.
-func flipBit(t *testing.T, p *runtime.Pages, page int) {
+func flipBit(t testing.TB, p *runtime.Pages, page int) {
 	t.Helper()
 	b, err := p.Bytes(page)
 	if err != nil {

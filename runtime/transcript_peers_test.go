@@ -69,6 +69,23 @@ var peerSituations = []situation{
 		s := x.openNode("sender", senderConfig(x, "shm", effects.Addr{}), x.provesIdentity(fleet, "spiffe://fleet/decode/2"))
 		x.putChunk(s, peerOf(r), limit)
 	}},
+	{"a fetch of a page that has changed", effects.Corrupt, func(x *transcript) {
+		r := x.openNode("receiver", withChecksums(delayedConfig(x, "shm", 2)))
+		s := x.openNode("sender", withChecksums(pullSenderConfig(x, "shm", effects.Addr{})))
+		keys := keysOf("told", 1)
+		pages := mustReserve(x, s, 1)
+		fill(x, pages, keys)
+		if _, err := s.Sender().Put(within(x), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keys, Pages: pages}); err != nil {
+			x.Fatal(err)
+		}
+		flipBit(x, pages, 0)
+		_, err := r.Receiver().Fetch(within(x), runtime.Fetch{Request: "r", Keys: keys, Scatter: failingScatter(x), Timeout: limit})
+		if at := aPort.FindString(err.Error()); at != "" {
+			x.replaceText(at, "127.0.0.1:7500")
+		}
+		x.addError(err)
+		mustRelease(x, pages)
+	}},
 	{"a put to a receiver with another plane", effects.Unreachable, func(x *transcript) {
 		r := x.openNode("receiver", receiverConfig(x, "tcp", nil))
 		x.putChunk(x.openNode("sender", senderConfig(x, "shm", effects.Addr{})), peerOf(r), briefly)
