@@ -158,7 +158,8 @@ func TestChecksumsOfSharedChunks(t *testing.T) {
 				t.Error(err)
 			}
 			mustRelease(t, got)
-			_, err = c.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys, From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(b).InitPort}})
+			_, err = c.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys,
+				From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(b).InitPort}})
 			if runtime.CodeOf(err) != effects.Corrupt {
 				t.Errorf("the get of a changed chunk ends as %v", err)
 			}

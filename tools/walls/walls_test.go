@@ -16,7 +16,7 @@ const module = "github.com/kvferry/kvferry"
 // pureStd lists the packages of the standard library that only compute and have no access to the outside.
 var pureStd = []string{
 	"bytes", "cmp", "crypto/hmac", "crypto/sha256", "crypto/subtle", "encoding/binary", "encoding/hex", "errors", "fmt",
-	"iter", "math", "math/bits",
+	"hash/crc32", "iter", "math", "math/bits",
 	"slices", "strconv", "strings", "unicode/utf8",
 }
 

@@ -66,7 +66,8 @@ func (p *putRow) resetMessage(e *flow.Env, m *protocol.PullReadyNotif, cfg *Sour
 	m.HasExt = true
 	m.Ext = protocol.PullReadyExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.SelfID), To: protocol.UUID(p.PeerID), Operation: p.Operation,
-		Generations: m.Ext.Generations[:0], Sums: m.Ext.Sums[:0], Withdraw: m.Ext.Withdraw[:0], Stamps: e.Links.IncarnationOf(p.Peer).ClockStamps(e.Now),
+		Generations: m.Ext.Generations[:0], Sums: m.Ext.Sums[:0], Withdraw: m.Ext.Withdraw[:0],
+		Stamps: e.Links.IncarnationOf(p.Peer).ClockStamps(e.Now),
 	}
 }
 

@@ -25,8 +25,9 @@ func (t *Target) serveRequest(
 		if p, lacks, done = t.planLayers(e, replyTo, class, peerID, requestHash); p == nil {
 			return lacks, done
 		}
-	} else if p = e.Landings.PlanKeys(s, class, t.message.Keys, t.message.Ext.Sums, lastTokens, t.cfg.ReplyForm != protocol.FormAsync1); !p.FitsPool(
-		&e.Env, s, e.Pool, class) {
+	} else if p = e.Landings.PlanKeys(
+		s, class, t.message.Keys, t.message.Ext.Sums, lastTokens, t.cfg.ReplyForm != protocol.FormAsync1,
+	); !p.FitsPool(&e.Env, s, e.Pool, class) {
 		p.EndFills(&e.Env, s)
 		return e.ShortfallOf(p, allocqueue.MaxTime), false
 	}

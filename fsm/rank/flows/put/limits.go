@@ -6,8 +6,8 @@ import (
 )
 
 // Bytes of a message that carries chunks or names their pages. KeyHeadBytes is the size of what precedes each key, with
-// the checksum of its chunk, PageNameBytes is the size of what names a page in an offer or in the reply to an AllocRequest (a UUID as text, an
-// index, a generation), and HeadBytes bounds everything else in the message.
+// the checksum of its chunk, PageNameBytes is the size of what names a page in an offer or in the reply to an
+// AllocRequest (a UUID as text, an index, a generation), and HeadBytes bounds everything else in the message.
 const (
 	KeyHeadBytes  = 3 + 5
 	PageNameBytes = 38 + 9 + 9 // UUID as text, index, generation
