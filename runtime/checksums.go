@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -19,9 +20,10 @@ import (
 // keptPagesMax is the number of corrupt pages of a node that are written to files.
 const keptPagesMax = 16
 
-// newVerifier returns what compares pages with checksums, or nil if nothing is to be compared. A corrupt page is logged,
-// and the first ones are written to files below the folder keep unless it is empty.
-func newVerifier(enabled bool, keep string, log *slog.Logger) *plane.Verifier {
+// newVerifier returns what compares pages with checksums, or nil if nothing is to be compared. Corrupt pages are logged, at
+// a limited rate because a peer may state any checksum. The first ones are written to files below the folder keep unless
+// it is empty.
+func newVerifier(enabled bool, keep string, log *slog.Logger, lines *loglimit.Log) *plane.Verifier {
 	if !enabled {
 		return nil
 	}
@@ -35,7 +37,7 @@ func newVerifier(enabled bool, keep string, log *slog.Logger) *plane.Verifier {
 			// The page is used again soon, and this goroutine has more pages to store.
 			go keepPage(name, append([]byte(nil), bytes...), log)
 		}
-		log.Error("a page does not have the checksum that its source stated, and is not used", attrs...)
+		lines.WriteLimited(slog.LevelError, "a page does not have the checksum that its source stated, and is not used", "", attrs...)
 	}}
 }
 
