@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// With data.checksum: transfer, a node states the checksum of each chunk that its engine puts, stores or shares, and
+// With data.checksum: transfer, a node states the checksum of each chunk that its engine puts, saves, stores or shares, and
 // compares what arrives here with the checksum that its source stated. The checksum goes with the chunk, so a chunk
 // that was pushed, recalled and shared again is compared with what its first engine handed over.
 
@@ -79,8 +79,8 @@ func (p *Pages) Verify(i int) error {
 	if bytes == nil || page.HasSum(bytes) {
 		return nil
 	}
-	return &Error{Op: "verify", Code: effects.Corrupt, Field: "page", Theirs: formatSum(effects.SumOf(bytes)), Ours: formatSum(page.Sum),
-		Remedy: effects.RemedyOf(effects.Corrupt)}
+	return &Error{Op: "verify", Code: effects.Corrupt, Field: "checksum of page " + strconv.Itoa(i), Ours: formatSum(effects.SumOf(bytes)),
+		Theirs: formatSum(page.Sum), Remedy: effects.RemedyOf(effects.Corrupt)}
 }
 
 // Checksums are the counts of a node that compares pages with checksums (data.checksum).

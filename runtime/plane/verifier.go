@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Verifier compares the bytes of pages that a plane has filled with the checksums that their source stated. The
-// methods of a nil Verifier find every page as stated. A Verifier is safe for concurrent use.
+// A Verifier compares the bytes of pages that a plane has filled with the checksums that their source stated. A
+// nil Verifier finds every page as stated. A Verifier is safe for concurrent use.
 type Verifier struct {
 	// OnCorrupt is called with a page whose bytes have another checksum than its Sum, on the goroutine that has filled the
 	// page. The bytes may be used during the call only. Nil: nothing is called.
