@@ -28,12 +28,15 @@ type CommandBody interface{ IsCommand() }
 // Received is a message of a peer on a channel that this rank serves. Request is zero when no reply is possible. Conn
 // is the client's connection, and Origin is what the client counts against in shares and quotas. Principal is the
 // identity that the client proved, and Roles are the roles that the policy gives to that identity. If Principal is zero,
-// nobody authenticates the client, and Roles has no meaning.
+// nobody authenticates the client, and Roles has no meaning. Tenants are the tenants whose chunks the client may touch
+// (nil: all), and Realm is the trust domain that the client proved; both have a meaning without a Principal, too.
 type Received struct {
 	Conn      Conn
 	Origin    Origin
 	Principal Principal
 	Roles     Roles
+	Tenants   *Tenants
+	Realm     Realm
 	Channel   Channel
 	Request   Request
 	Body      []byte
@@ -56,10 +59,12 @@ type Opened struct {
 type ConnLost struct{ Conn Conn }
 
 // Replied completes a Send with the peer's reply. Principal is the identity that the server proved; zero if it proved
-// none.
+// none. Tenants and Realm say of the server what they say of the client in Received.
 type Replied struct {
 	Corr      Corr
 	Principal Principal
+	Tenants   *Tenants
+	Realm     Realm
 	Body      []byte
 }
 

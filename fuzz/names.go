@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -14,6 +15,8 @@ var (
 	Key = statelessTarget("Key", checkKey, textSeeds(
 		"m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
 		"vllm@m@2@0@1f@half", "m@2@0@1f@half@17", "m@02@0@1F@half", "@@@@", "m@2@0@1f@half@%", "\xff@1@0@0@half",
+		"m@2@0@1f@half@kvft%9f86d081884c7d65", "m@2@0@1f@half@user%u1@kvft%9f86d081884c7d65", "m@2@0@1f@half@kvft%0000000000000000",
+		"m@2@0@1f@half@kvft%9f86d081884c7d65@user%u1", "m@2@0@1f@half@kvft%9F86d081884c7d65", "m@2@0@1f@half@kvft%1@kvft%2",
 	))
 	PullID = statelessTarget("PullID", checkPullID, textSeeds(
 		"0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",
@@ -44,6 +47,31 @@ func checkKey(b []byte) error {
 	}
 	if protocol.CheckKey(b, len(b)-1) == nil {
 		return fmt.Errorf("%q passes a smaller bound", b)
+	}
+	return checkTenant(b, &k)
+}
+
+// checkTenant compares the tenant of a valid key with another parser, and checks that the tenant has no other spelling.
+func checkTenant(b []byte, k *protocol.Key) error {
+	want := uint64(0)
+	for i, tag := range k.Tags {
+		if tag.Name != "kvft" {
+			continue
+		}
+		v, err := strconv.ParseUint(tag.Value, 16, 64)
+		if err != nil || v == 0 || fmt.Sprintf("%016x", v) != tag.Value || i != len(k.Tags)-1 {
+			return fmt.Errorf("%q is accepted with the tag %+v", b, tag)
+		}
+		want = v
+	}
+	if got := protocol.TenantOf(b); got != want {
+		return fmt.Errorf("%q has the tenant %x, want %x", b, got, want)
+	}
+	if layer := protocol.AppendLayerKey(nil, b, 3); protocol.TenantOf(layer) != want {
+		return fmt.Errorf("a layer of %q has the tenant %x", b, protocol.TenantOf(layer))
+	}
+	if own := protocol.AppendTenant(nil, want); !bytes.HasSuffix(b, own) {
+		return fmt.Errorf("%q does not end with %q", b, own)
 	}
 	return nil
 }

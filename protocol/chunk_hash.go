@@ -28,9 +28,22 @@ func ParseChunkHash(digits string) (h ChunkHash, ok bool) {
 	return ChunkHash{Bits: v}, true
 }
 
-// ChunkHashOfKey parses the hash in the text of a key. It reports false if the text is not a key, or if the hash has
-// more than 64 bits.
+// ChunkHashOfKey returns the hash by which directories know the chunk with a key. For a key of the default tenant it is
+// the hash in the key. For a key of another tenant it is that hash mixed with the tenant, so that no lookup of a tenant
+// finds chunks of another. It reports false if the text is not a key, or if the hash has more than 64 bits.
 func ChunkHashOfKey(key []byte) (ChunkHash, bool) {
+	h, ok := parseHashOfKey(key)
+	if tenant := TenantOf(key); ok && tenant != 0 {
+		h = ChunkHash{Bits: (h.Bits ^ tenant*tenantFactor) * tenantFactor}
+	}
+	return h, ok
+}
+
+// tenantFactor is odd, so that chunks of one tenant with different hashes keep different hashes.
+const tenantFactor = 0x9e3779b97f4a7c15
+
+// parseHashOfKey parses the hash in the text of a key.
+func parseHashOfKey(key []byte) (ChunkHash, bool) {
 	for range 3 {
 		_, rest, ok := bytes.Cut(key, []byte{'@'})
 		if !ok {

@@ -12,9 +12,9 @@ import (
 //
 //	model@world_size@worker_id@hash@dtype[@tag%value...]
 //
-// Two keys are equal if and only if their texts are equal, so a node may keep only the text. For that reason only the
-// form that LMCache writes is accepted: decimal numbers without leading zeros or plus signs, hex digits in lower case,
-// the current dtype names.
+// A key of a tenant ends with the tag of the tenant (TenantOf). Two keys are equal if and only if their texts are equal,
+// so a node may keep only the text. For that reason only the form that LMCache writes is accepted: decimal numbers
+// without leading zeros or plus signs, hex digits in lower case, the current dtype names.
 type Key struct {
 	Model     string // no '@'
 	WorldSize uint32
@@ -49,6 +49,7 @@ const (
 	KeyDtype             // not a current dtype name
 	KeyTags              // a part behind the dtype is not name%value
 	KeyLayer             // the key of a layer has no layer
+	KeyTenant            // the tag of the tenant is not the last tag or not 16 digits, or keys of a batch are of two tenants
 	keyCodes
 )
 
@@ -65,6 +66,8 @@ var keyTexts = [keyCodes]struct{ field, remedy string }{
 		"name and are not read"},
 	KeyTags:  {"tag", "write name%value; keys of single layers are for layerwise transfers"},
 	KeyLayer: {"layer", "write the layer's number behind the dtype, below 1024"},
+	KeyTenant: {"tenant", "write kvft% and the 16 lower-case hex digits of the tenant as the last tag, and send keys of one " +
+		"tenant in a batch"},
 }
 
 // A KeyError says why a text is not a key.
@@ -93,15 +96,18 @@ func CheckKey(b []byte, maxBytes int) error {
 	return parseKeyParts(b, nil)
 }
 
-// KeyChecker checks the keys of a batch one after another, with the same result as CheckKey. Most keys of a batch
-// differ only in the hash: if all other parts equal the parts of the previous key, KeyChecker checks only the hash.
-// KeyChecker keeps a view of the key that it checked last. The zero value is ready to use.
+// KeyChecker checks the keys of a batch one after another, with the same result as CheckKey, and checks that all keys
+// are of one tenant: a batch belongs to one request, and a request has one cache salt. Most keys of a batch differ only
+// in the hash: if all other parts equal the parts of the previous key, KeyChecker checks only the hash. KeyChecker keeps
+// a view of the key that it checked last. The zero value is ready to use, for one batch.
 type KeyChecker struct {
 	last             []byte // the last valid key
 	hashFrom, hashTo int    // the range of the hash in that key; to is zero while the range is unknown
+	hasTenant        bool   // the batch has had a valid key, so tenant is set
+	tenant           uint64 // the tenant of all keys of the batch
 }
 
-// Check checks a key as CheckKey does.
+// Check checks a key as CheckKey does, and checks that its tenant is the tenant of the valid keys before it.
 func (c *KeyChecker) Check(b []byte, maxBytes int) error {
 	if c.matchesLast(b) && len(b) <= maxBytes {
 		return nil
@@ -109,6 +115,12 @@ func (c *KeyChecker) Check(b []byte, maxBytes int) error {
 	c.last = nil
 	if err := CheckKey(b, maxBytes); err != nil {
 		return err
+	}
+	switch tenant := TenantOf(b); {
+	case !c.hasTenant:
+		c.tenant, c.hasTenant = tenant, true
+	case tenant != c.tenant:
+		return newKeyError(KeyTenant, b[max(0, len(b)-TenantBytes):])
 	}
 	c.last, c.hashTo = b, 0
 	return nil
@@ -223,6 +235,9 @@ func parseKeyParts(b []byte, k *Key) error {
 		percent := bytes.IndexByte(tag, '%')
 		if percent <= 0 {
 			return newKeyError(KeyTags, tag)
+		}
+		if string(tag[:percent]) == tenantTag && (more || !isTenant(tag[percent+1:])) {
+			return newKeyError(KeyTenant, tag)
 		}
 		if k != nil {
 			k.Tags = append(k.Tags, KeyTag{string(tag[:percent]), string(tag[percent+1:])})

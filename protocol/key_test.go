@@ -83,6 +83,7 @@ func TestKeysRefused(t *testing.T) {
 		{"m@2@0@1f@half@x", KeyTags, ""},
 		{"m@2@0@1f@half@%x", KeyTags, ""},
 		{"m@2@0@1f@half@a%b@17", KeyTags, "single layers"}, // A layer's key.
+		{"m@2@0@1f@half@kvft%9F86d081884c7d65", KeyTenant, `tenant "kvft%9F86`},
 	}
 	hit := map[KeyCode]bool{KeyTooLong: true}
 	for _, test := range tests {

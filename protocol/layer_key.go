@@ -23,8 +23,9 @@ func AppendLayerKey(b, key []byte, layer uint32) []byte {
 	return append(b, key[at:]...)
 }
 
-// A LayerKeyChecker splits and checks the keys of a batch of layers one after another, as KeyChecker checks keys. It
-// keeps memory for two keys of chunks; the zero value is ready to use.
+// A LayerKeyChecker splits and checks the keys of layers one after another, as KeyChecker checks keys, but the keys may
+// be keys of several batches and so of several tenants. It keeps memory for two keys of chunks; the zero value is ready
+// to use.
 type LayerKeyChecker struct {
 	checker KeyChecker
 	bufs    [2][]byte
@@ -52,6 +53,7 @@ func (c *LayerKeyChecker) Split(b []byte, maxBytes int) (chunk []byte, layer uin
 	spare := 1 - c.current
 	chunk = append(append(c.bufs[spare][:0], b[:from]...), b[end:]...)
 	c.bufs[spare] = chunk
+	c.checker.hasTenant = false
 	if err := c.checker.Check(chunk, maxBytes); err != nil {
 		return nil, 0, err
 	}
