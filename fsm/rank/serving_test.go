@@ -43,7 +43,8 @@ type serving struct {
 	grants   []effects.Grant
 	revokes  []effects.GrantID
 	confirms []effects.Code
-	stored   [][]byte // into pages of ours
+	stored   [][]byte         // into pages of ours
+	tenants  *effects.Tenants // of the senders of messages; nil: all
 	// isRenamed says that classes go to other peers while what landed for them is kept.
 	isRenamed bool
 }

@@ -15,7 +15,7 @@ const alice, mallory = effects.Principal(0xA), effects.Principal(0xB)
 func (r *serving) sendAs(who effects.Principal, roles effects.Roles, c effects.Channel, body []byte) (replies [][]byte) {
 	r.t.Helper()
 	r.requests++
-	r.step(&effects.Received{Conn: effects.Conn(r.requests), Principal: who, Roles: roles, Channel: c,
+	r.step(&effects.Received{Conn: effects.Conn(r.requests), Principal: who, Roles: roles, Tenants: r.tenants, Channel: c,
 		Request: helloRequest + r.requests, Body: body})
 	for i := range r.out.Len() {
 		if e, ok := r.out.At(i).(*effects.Reply); ok {
@@ -51,7 +51,13 @@ func codeOf(t fatal, body []byte) effects.Code {
 	var hello protocol.HixlInitResponse
 	var ready protocol.HixlReadyResponse
 	var end protocol.EndResponse
+	var query protocol.CacheQueryResponse
+	var get protocol.AscendBatchedLookupAndGetRetMsg
 	switch {
+	case query.Decode(body, &lim) == nil:
+		return effects.Code(query.Ext.Code)
+	case get.Decode(body, &lim) == nil:
+		return effects.Code(get.Ext.Code)
 	case ready.Decode(body, &lim) == nil:
 		return effects.Code(ready.Code)
 	case hello.Decode(body, &lim) == nil:

@@ -36,10 +36,13 @@ type Env struct {
 	Work    *kernel.WorkBudget // the budget of this step for work that can wait for the next step; nil: unlimited
 }
 
-// PeerInfo gives the names of peers, for texts that people read, and says which data-plane links exist.
+// PeerInfo gives the names of peers, for texts that people read, and says of which tenants peers may be told and which
+// data-plane links exist.
 type PeerInfo interface {
 	// PeerName returns the name of the inbound peer of a class, or "" if the class has no peer.
 	PeerName(class int) string
+	// HasTenant reports whether the inbound peer of a class may be told of chunks of a tenant.
+	HasTenant(class int, tenant effects.Tenant) bool
 	// HasLink reports whether the link exists and leads to a peer.
 	HasLink(link effects.Link) bool
 }
@@ -47,6 +50,12 @@ type PeerInfo interface {
 // HasLink reports whether the link exists, as far as the rank knows. A link that was dropped must not be used for
 // reads. Without Peers, HasLink reports true.
 func (v *Env) HasLink(link effects.Link) bool { return v.Peers == nil || v.Peers.HasLink(link) }
+
+// HasTenant reports whether the inbound peer of a class may be told of chunks of a tenant. Without Peers, HasTenant
+// reports true.
+func (v *Env) HasTenant(class int, tenant effects.Tenant) bool {
+	return v.Peers == nil || v.Peers.HasTenant(class, tenant)
+}
 
 // PeerName returns the name of the inbound peer of a class, or "" if the name is not known.
 func (v *Env) PeerName(class int) string {

@@ -79,5 +79,5 @@ func (t *Target) noteAwaited(e *flow.Env, class int, request uint64, code effect
 		return
 	}
 	end, _ := e.Outcomes.OutcomeOf(e.Now, request)
-	e.Outcomes.SetNote(class, engine.NotSentReason(awaited, end.Key))
+	e.Outcomes.SetNote(class, engine.NotSentNote(&e.Env, class, awaited, end.Key))
 }

@@ -94,7 +94,7 @@ func (x *Gets) OnGet(v *env.Env, s *store.Store, r *outcomes.Requests, t effects
 		if !all && over {
 			v.Out.Mark(Marks.GetOver)
 			if end.Code == effects.OK {
-				r.SetNote(end.Class, NotSentReason(g.keyAt(g.missingIndex), end.Key))
+				r.SetNote(end.Class, NotSentNote(v, end.Class, g.keyAt(g.missingIndex), end.Key))
 			}
 		}
 		x.deliverOutcome(v, s, r, h, g)
@@ -206,11 +206,27 @@ func MissingReason(v *env.Env, s *store.Store, r *outcomes.Requests, hash, reque
 }
 
 // NotSentReason returns the reason that the request did not contain the wanted chunk. NotSentReason names a chunk that
-// the request contained.
+// the request contained, unless that chunk is of another tenant: a sender of another tenant may have used the same
+// request id (S31).
 func NotSentReason(wanted, sent []byte) *effects.Why {
 	w := &effects.Why{Stage: effects.StageMemory, Field: "key", Ours: effects.SanitizeText(wanted), Theirs: "no chunk"}
-	if len(sent) > 0 {
+	switch {
+	case len(sent) == 0:
+	case protocol.TenantOf(sent) != protocol.TenantOf(wanted):
+		w.Theirs = "chunks of another tenant"
+	default:
 		w.Theirs = effects.SanitizeText(sent)
+	}
+	return w
+}
+
+// NotSentNote returns NotSentReason for the peer of a class, which sent the request. The note names no chunk that the
+// peer must not be told of (S31).
+func NotSentNote(v *env.Env, class int, wanted, sent []byte) *effects.Why {
+	w := NotSentReason(wanted, sent)
+	if !v.HasTenant(class, effects.Tenant(protocol.TenantOf(wanted))) {
+		v.Out.Mark(Marks.NoteWithheld)
+		w.Ours, w.Theirs = "a chunk of another tenant", ""
 	}
 	return w
 }

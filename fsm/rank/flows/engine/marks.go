@@ -24,4 +24,5 @@ var Marks = effects.NewMarks[struct {
 	ReservesCut      effects.Mark
 	SharesFull       effects.Mark
 	WithdrawWaits    effects.Mark
+	NoteWithheld     effects.Mark
 }](4)

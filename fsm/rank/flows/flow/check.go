@@ -93,7 +93,7 @@ func (e *Env) CheckKeys(keys [][]byte) (effects.Code, *effects.Why) {
 			return effects.Invalid, &effects.Why{Field: EntryName("Keys", i), Theirs: effects.SanitizeText([]byte(err.Error()))}
 		}
 	}
-	return effects.OK, nil
+	return e.CheckOwnTenants(keys)
 }
 
 // CheckDuration checks that a duration that an engine gave in a field can be waited for, that is, is not negative.

@@ -29,4 +29,6 @@ var Marks = effects.NewMarks[struct {
 	LineCut         effects.Mark
 	GoneCut         effects.Mark
 	WordsCut        effects.Mark
+	TenantForbidden effects.Mark // a message names a chunk of a tenant that its sender or this rank lacks
+	OtherTenant     effects.Mark // a command names a chunk of a tenant that this rank lacks
 }](12)

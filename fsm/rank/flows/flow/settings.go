@@ -46,6 +46,8 @@ type Settings struct {
 	// a device.
 	Carries uint32
 	Wire    protocol.Limits
+	// Tenants are the tenants whose chunks this rank may hold, request and send; nil: all.
+	Tenants *effects.Tenants `snap:"share"`
 }
 
 // Fill sets defaults where nothing is given. offer is how long an offer stands: by default ReadLeaseMax is ten times as

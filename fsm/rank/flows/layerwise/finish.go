@@ -80,6 +80,7 @@ func (f *Source) checkFinish(e *flow.Env, r *run, c *Finish) (effects.Code, *eff
 		if err := protocol.CheckKey(c.Key, e.Cfg.Wire.KeyBytes-len("@1023")); err != nil {
 			return effects.Invalid, invalidReason("Key", effects.SanitizeText([]byte(err.Error())), "")
 		}
+		return e.CheckOwnTenants([][]byte{c.Key})
 	}
 	return effects.OK, nil
 }

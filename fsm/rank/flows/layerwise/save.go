@@ -107,7 +107,7 @@ func (f *Source) checkSave(e *flow.Env, r *run, c *Save) (effects.Code, *effects
 				effects.SanitizeText(r.keyAt(chunk)))
 		}
 	}
-	return effects.OK, nil
+	return e.CheckOwnTenants(c.Keys)
 }
 
 func checkPage(e *flow.Env, page effects.Page, want uint64, i int) (effects.Code, *effects.Why) {

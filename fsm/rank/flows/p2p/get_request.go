@@ -74,6 +74,12 @@ func (r *getRow) setSharedReason(code effects.Code, why *effects.Why) {
 func (f *Requester) sendRequest(e *flow.Env, h table.Handle, r *getRow) {
 	remote := e.Links.IncarnationOf(r.peer)
 	_, r.peerID = remote.Link()
+	if why := remote.CheckOwner(&e.Env, effects.Tenant(protocol.TenantOf(r.keyAt(0)))); why != nil {
+		e.Links.ReturnLane(r.peer, link.LaneAlloc, r.conn)
+		r.setReason(effects.Forbidden, *why)
+		f.finishUnsent(e, h, r, effects.Forbidden)
+		return
+	}
 	if conn, peer := r.conn, r.peer; r.mode == Push && !f.grantPages(e, h, r) {
 		e.Links.ReturnLane(peer, link.LaneAlloc, conn)
 		return

@@ -105,6 +105,10 @@ func (o *Owner) handleGet(e *flow.Env, ev *effects.Received) {
 		o.forbidGet(e, ev, why)
 		return
 	}
+	if why := e.CheckTenants(ev, m.Keys); why != nil {
+		o.forbidGet(e, ev, why)
+		return
+	}
 	peerID, selfID := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
 	class, code := 0, effects.Stale
 	// A peer without an incarnation cannot reach any page, because it completed no handshake.

@@ -18,6 +18,10 @@ import (
 // the first message whatever became of that.
 func (f *Source) sendOffer(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
+	if why := e.Links.IncarnationOf(p.Peer).CheckReceiver(&e.Env, p.Tenant()); why != nil {
+		f.forbidPut(e, h, p, conn, why)
+		return
+	}
 	p.phase, p.Conn = putOffering, conn
 	f.puts.CountAttempt(&p.Row)
 	if p.lease.MayBeRead() {
@@ -43,6 +47,19 @@ func (f *Source) sendOffer(e *flow.Env, h table.Handle, conn effects.Conn) {
 		m.Ext.Generations, m.Ext.Sums = append(m.Ext.Generations, uint64(page.Generation)), effects.AppendSum(m.Ext.Sums, i, page.Sum)
 	}
 	p.SendRequest(e, m.Append(e.Out.Arena()), nil, sourceRef(kindOffer, h), sourceRef(timerReply, h))
+}
+
+// forbidPut ends a put at its turn on the lane, because the peer lacks the tenant of the put. No page is leased and no key
+// is sent. If the put was offered before, when the peer had the tenant, the offer is withdrawn.
+func (f *Source) forbidPut(e *flow.Env, h table.Handle, p *putRow, conn effects.Conn, why *effects.Why) {
+	e.Links.ReturnLane(p.Peer, link.LaneAlloc, conn)
+	p.SetReason(effects.Forbidden, *why)
+	if p.lease.MayBeRead() {
+		f.withdrawOffer(e, h, p, effects.Forbidden)
+		return
+	}
+	p.deliverOutcome(e, effects.Forbidden)
+	f.removePut(e, h, p)
 }
 
 // sendWithdrawal sends the message that takes the put's offer back. (A reader that is reading an eager offer

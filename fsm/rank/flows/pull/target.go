@@ -80,6 +80,10 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 		t.forbidOffer(e, from, why)
 		return
 	}
+	if why := e.CheckTenants(ev, m.Keys); why != nil {
+		t.forbidOffer(e, from, why)
+		return
+	}
 	if !m.HasExt {
 		// No information ties the pages of a sender without our extensions to one incarnation of that sender, so
 		// nothing would show what was read (M5).

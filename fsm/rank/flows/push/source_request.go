@@ -14,14 +14,14 @@ import (
 )
 
 // sendAllocRequest sends the AllocRequest of a put over conn. If the peer cannot take the put in any form, the put
-// ends as unsupported. The lease counts from this step: the instant provably precedes the receiver's grant (rule
-// M4).
+// ends as unsupported; if the peer lacks the tenant of the put, as forbidden. The lease counts from this step: the
+// instant provably precedes the receiver's grant (rule M4).
 func (f *Source) sendAllocRequest(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
-	if why, fits := p.fitToPeer(e); !fits {
+	if code, why := p.fitToPeer(e); code != effects.OK {
 		e.Links.ReturnLane(p.Peer, link.LaneAlloc, conn)
-		p.SetReason(effects.Unsupported, why)
-		p.deliverOutcome(e, effects.Unsupported)
+		p.SetReason(code, why)
+		p.deliverOutcome(e, code)
 		f.removePut(e, h, p)
 		return
 	}
@@ -114,23 +114,26 @@ func (f *Source) failInvalidReply(e *flow.Env, h table.Handle, p *putRow) {
 	f.failPut(e, h, p, effects.Malformed)
 }
 
-// fitToPeer reports whether the put can be sent to the peer's present incarnation, or else the reason. fits also sets
-// whether the put names chunks or layers.
-func (p *putRow) fitToPeer(e *flow.Env) (why effects.Why, fits bool) {
+// fitToPeer returns OK if the put can be sent to the peer's present incarnation, and otherwise a code and the reason. It
+// also sets whether the put names chunks or layers.
+func (p *putRow) fitToPeer(e *flow.Env) (code effects.Code, why effects.Why) {
 	remote := e.Links.IncarnationOf(p.Peer)
+	if why := remote.CheckReceiver(&e.Env, p.Tenant()); why != nil {
+		return effects.Forbidden, *why
+	}
 	p.namesChunks = p.WholeChunks && remote.HasWholeChunks()
 	switch {
 	case p.namesChunks || p.Layers > 0 && remote.Layers() == p.Layers:
-		return why, true
+		return effects.OK, why
 	case p.Layers > 0:
-		return noLayersReason(p.Layers, remote.Layers()), false
+		return effects.Unsupported, noLayersReason(p.Layers, remote.Layers())
 	case remote.HasWholeChunks() && remote.PageBytes() != e.Cfg.PageBytes:
-		return effects.Why{
+		return effects.Unsupported, effects.Why{
 			Field: "kvf_page_bytes", Ours: flow.FormatCount(e.Cfg.PageBytes), Theirs: flow.FormatCount(remote.PageBytes()),
 			Remedy: "send it layer by layer, by SaveLayer, or set use_layerwise to the same at both ends",
-		}, false
+		}
 	}
-	return why, true
+	return effects.OK, why
 }
 
 // remoteLayout returns the layout of what one page of the receiver holds, and the number of stripes in which a layer

@@ -103,6 +103,10 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 		t.refuseRequest(e, from, len(m.Keys), effects.Forbidden, why)
 		return
 	}
+	if why := e.CheckTenants(ev, m.Keys); why != nil {
+		t.refuseRequest(e, from, len(m.Keys), effects.Forbidden, why)
+		return
+	}
 	class, peerID := 0, effects.Incarnation{}
 	if !m.HasExt && !e.Links.ServesVanilla() {
 		// No write of this sender could ever arrive, so no page is granted to it (M5, S25).

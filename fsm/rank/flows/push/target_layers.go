@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/memory/bundle"
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // This file handles layerwise pushes. The Target answers such requests like requests for whole chunks, but with
@@ -55,6 +56,9 @@ func (t *Target) checkRequest(e *flow.Env) (effects.Code, *effects.Why) {
 		}
 		if err != nil {
 			return effects.Malformed, &effects.Why{Field: flow.EntryName("keys", i), Theirs: effects.SanitizeText([]byte(err.Error()))}
+		}
+		if protocol.TenantOf(key) != protocol.TenantOf(m.Keys[0]) {
+			return effects.Malformed, &effects.Why{Field: flow.EntryName("keys", i), Ours: "keys of one tenant", Theirs: "of two"}
 		}
 		if !t.cfg.WholeChunks {
 			continue

@@ -84,6 +84,9 @@ func (b *Batch) Key(i int) []byte {
 	return b.keys[from:b.keyEnds[i]]
 }
 
+// Tenant returns the tenant of the chunks, which is the same for all keys of a command.
+func (b *Batch) Tenant() effects.Tenant { return effects.Tenant(protocol.TenantOf(b.Key(0))) }
+
 // CountKeys returns the number of keys that describe the put: one for each chunk or, if chunks is false, one for each
 // page.
 func (r *Row) CountKeys(chunks bool) int {
@@ -118,6 +121,10 @@ type Admission struct {
 // accepted but Admission.Code is not OK, the Put ends at once with an outcome like every accepted put, and counts in
 // the notification to the proxy.
 func AdmitPut(e *flow.Env, t effects.Ticket, c *engine.Put, open int, fits engine.ChunkLimit) (Admission, bool) {
+	if code, why := e.CheckOwnTenants(c.Keys); code != effects.OK {
+		engine.RefuseCommand(&e.Env, t, code, why)
+		return Admission{}, false
+	}
 	taken, ok := e.Commands.AcceptPut(&e.Env, t, c, open, fits, e.Draining)
 	a := Admission{AcceptedPut: taken}
 	if ok {

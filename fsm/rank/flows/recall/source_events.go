@@ -101,6 +101,9 @@ func (f *Source) validateRecall(e *flow.Env, c *Recall) (effects.Code, effects.W
 			return effects.Invalid, *why
 		}
 	}
+	if code, why := e.CheckOwnTenants(c.Keys); code != effects.OK {
+		return code, *why
+	}
 	if fits := CountFitting(e.Cfg, c.Request, c.Keys); fits < n {
 		return effects.TooLarge, effects.Why{
 			Field: "Keys", Theirs: formatCount(n), Ours: "at most " + formatCount(fits) + " of these, which fill a message",

@@ -23,6 +23,12 @@ func (f *Source) sendQuery(e *flow.Env, h table.Handle) {
 		f.removeRecall(e, h, r)
 		return
 	}
+	if why := remote.CheckOwner(&e.Env, effects.Tenant(protocol.TenantOf(r.keyAt(0)))); why != nil {
+		r.SetReason(effects.Forbidden, *why)
+		f.deliverOutcome(e, r, effects.Forbidden, false)
+		f.removeRecall(e, h, r)
+		return
+	}
 	r.phase, r.sentAt = recallQuerying, e.Now
 	if r.attempt++; r.attempt == 1 {
 		r.firstSentAt = e.Now

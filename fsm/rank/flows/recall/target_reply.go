@@ -26,6 +26,10 @@ func (f *Target) handleQuery(e *flow.Env, ev *effects.Received) {
 		f.forbidQuery(e, ev, why)
 		return
 	}
+	if why := e.CheckTenants(ev, m.Keys); why != nil {
+		f.forbidQuery(e, ev, why)
+		return
+	}
 	if !m.HasExt {
 		// A lease could not be revoked from a peer without our extensions, so the reply to such a peer names no
 		// chunk (M5).

@@ -73,7 +73,7 @@ func (c *outboundView) failPeer(cause effects.Code, detail effects.Why) {
 	p.conn, p.lanes = Conn{}, [Lanes]Conn{} // a pending Opened completion belongs to a former attempt
 	c.rows.dropLink(v, p.row)
 	x.peerID, x.caps, x.window, x.carryBytes, x.newestStamp = effects.Incarnation{}, 0, 0, 0, 0
-	x.principal = 0
+	x.principal, x.tenants, x.realm = 0, nil, 0
 	x.buffers, x.link.commonPlanes, x.link.planeData = x.buffers[:0], x.link.commonPlanes[:0], x.link.planeData[:0]
 	p.cause, p.why = cause, why
 	p.failures++

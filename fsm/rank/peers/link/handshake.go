@@ -74,6 +74,7 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, ev *effects.Replied) {
 	}
 	if ref.Kind == kindHello {
 		c.x.principal = ev.Principal
+		c.x.tenants, c.x.realm = ev.Tenants, ev.Realm
 	}
 	// The scratch memory is passed beside c, so that the compiler can see that nothing of c escapes.
 	//exhaustive:ignore

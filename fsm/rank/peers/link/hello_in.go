@@ -128,7 +128,7 @@ func (q *initExchange) handleHello(classRows []uint32) {
 			} else {
 				q.recordHelloConn(h, q.ev.Conn, init.Ext.Stamps.ClockNS)
 				g := q.rows.get(h)
-				g.recordHello(q.ev.Principal, init.LocalID, init.Ext.Caps)
+				g.recordHello(q.ev, init.LocalID, init.Ext.Caps)
 				g.geometry = append(g.geometry[:0], init.Ext.Geometry...)
 				q.in.messages.planeBlobs = cfg.importData(q.in.messages.planeBlobs, g.peerID, g.selfID)
 				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.selfID), q.in.messages.planeBlobs

@@ -269,11 +269,12 @@ func (l *Links) TakeReplaced() (class int) {
 	return class
 }
 
-// recordHello records the identity that an inbound peer proved with its hello, and the readable name and the
-// capabilities that it stated. A peer that had proved no identity is bound to its identity from now on: security was
-// turned on while it ran.
-func (g *Incarnation) recordHello(principal effects.Principal, name []byte, caps uint64) {
-	g.principal, g.caps = principal, caps
+// recordHello records the identity, the tenants and the trust domain of the inbound peer that sent a hello, and the
+// readable name and the capabilities that it stated. A peer that had proved no identity is bound to its identity from
+// now on: security was turned on while it ran.
+func (g *Incarnation) recordHello(ev *effects.Received, name []byte, caps uint64) {
+	g.principal, g.caps = ev.Principal, caps
+	g.tenants, g.realm = ev.Tenants, ev.Realm
 	if g.name != string(name) {
 		g.name = effects.SanitizeText(name)
 	}

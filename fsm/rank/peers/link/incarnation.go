@@ -2,6 +2,7 @@ package link
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -28,6 +29,9 @@ type Incarnation struct {
 	// The identity that the peer proved when the names were exchanged; 0: none. Messages under the names are accepted
 	// only from this identity (S29).
 	principal effects.Principal
+	// The tenants of which the peer may have chunks and keys, and the trust domain that it proved, as of the hello (S31).
+	tenants *effects.Tenants `snap:"share"`
+	realm   effects.Realm
 
 	outbound   table.Handle // the Outbound; zero: an inbound peer
 	seenAt     effects.Time `snap:"skip"` // inbound: when the peer was seen last; only matters when the table is full
@@ -51,6 +55,35 @@ func (x *Incarnation) Link() (effects.Link, effects.Incarnation) { return x.link
 
 // Principal returns the identity that the peer proved when the names were exchanged, or 0 if it proved none.
 func (x *Incarnation) Principal() effects.Principal { return x.principal }
+
+// CheckReceiver returns nil if this node may send the peer a chunk of a tenant, or the key of one, and otherwise the
+// reason. The engine chooses the peer, on the word of a client, so the peer's rights are checked before a key is sent.
+func (x *Incarnation) CheckReceiver(v *env.Env, tenant effects.Tenant) *effects.Why {
+	if x.tenants.Has(tenant) {
+		return nil
+	}
+	v.Out.Mark(Marks.PeerLacksTenant)
+	return &effects.Why{
+		Field: "tenant", Ours: tenant.String(), Theirs: x.tenants.String(),
+		Remedy: "use a peer of the tenant, or give the tenant to the peer's identity in security.policy of this node",
+	}
+}
+
+// CheckOwner returns nil if this node may read chunks of a tenant back from the peer. Besides what CheckReceiver checks,
+// the peer must be of this node's trust domain: a chunk that is read back is taken for a chunk of this domain.
+func (x *Incarnation) CheckOwner(v *env.Env, tenant effects.Tenant) *effects.Why {
+	if x.realm != 0 {
+		v.Out.Mark(Marks.PeerOfOtherDomain)
+		return &effects.Why{Field: "trust domain", Ours: "the trust domain of this node", Theirs: "another, or none was proved"}
+	}
+	return x.CheckReceiver(v, tenant)
+}
+
+// HasTenant reports whether the inbound peer of a class may be told of chunks of a tenant.
+func (l *Links) HasTenant(class int, tenant effects.Tenant) bool {
+	x := l.IncarnationByClass(class)
+	return x == nil || x.tenants.Has(tenant)
+}
 
 // SelfID returns the name by which the peer knows this node.
 func (x *Incarnation) SelfID() effects.Incarnation { return x.selfID }

@@ -23,4 +23,6 @@ var Marks = effects.NewMarks[struct {
 	RoleForbidden       effects.Mark // a step of a handshake came from an identity without the role for it
 	NameForbidden       effects.Mark // a message in a peer's name came from another identity
 	OtherServer         effects.Mark // another identity answered than the one that answered the hello
+	PeerLacksTenant     effects.Mark // nothing was sent to a peer, because the peer lacks the tenant
+	PeerOfOtherDomain   effects.Mark // nothing was read back from a peer, because the peer is of another trust domain
 }](0)
