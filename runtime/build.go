@@ -51,6 +51,9 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 		return nil, openError("the security of connections", "correct the file or the key that is named", err)
 	}
 	b.driver.guard = guard
+	if err := b.keepTenantsApart(guard, log); err != nil {
+		return nil, err
+	}
 	// The sockets are opened first, because the machine advertises to peers the ports that were really bound. Peers
 	// may send messages from here on; the mailbox holds messages until the loop starts.
 	if b.driver.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log, Poll: b.cfg.Poll,

@@ -17,6 +17,11 @@ type Security struct {
 	dir                   string // has the files that the keys do not name; empty: none
 	// AllowOff permits Mode Off on addresses that other hosts can reach.
 	AllowOff bool
+	// ProvenChunks is that of secure.Config.
+	ProvenChunks bool
+	// SharedPages declares that every peer of a plane that maps or registers whole pools may read all pages, although the
+	// policy limits the tenants of peers.
+	SharedPages bool
 
 	exposed []Problem // addresses that other hosts can reach although Mode is Off and AllowOff is not set
 }
@@ -40,7 +45,8 @@ func (s *Security) Open(log *slog.Logger) (*secure.Guard, error) {
 		}
 		return nil, nil
 	}
-	g, err := secure.Open(secure.Config{Mode: s.Mode, Cert: s.Cert, Key: s.Key, CA: s.CA, Policy: s.Policy, Log: log})
+	g, err := secure.Open(secure.Config{Mode: s.Mode, Cert: s.Cert, Key: s.Key, CA: s.CA, Policy: s.Policy,
+		ProvenChunks: s.ProvenChunks, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +59,11 @@ func (s *Security) Open(log *slog.Logger) (*secure.Guard, error) {
 }
 
 const (
-	securityModeKey     = "security.mode"
-	securityDirKey      = "security.dir"
-	securityAllowOffKey = "security.allow_off"
+	securityModeKey        = "security.mode"
+	securityDirKey         = "security.dir"
+	securityAllowOffKey    = "security.allow_off"
+	securityChunksKey      = "security.chunks"
+	securitySharedPagesKey = "security.shared_pages"
 )
 
 // securityFiles are the keys of the files, with the name of each file in security.dir. The names are those of
@@ -90,7 +98,15 @@ func makeSecurityKeys() []key {
 	}
 	return append(keys, key{name: securityAllowOffKey, kind: boolKind(func(d *draft) *bool { return &d.cfg.Security.AllowOff }), def: "false",
 		doc: "accepts `security.mode: off` on addresses that other hosts can reach: all hosts and users that reach them can read " +
-			"and replace KV caches. Set it to true only on a dedicated network of the fleet"})
+			"and replace KV caches. Set it to true only on a dedicated network of the fleet"},
+		key{name: securityChunksKey, kind: wordKind(func(d *draft) *bool { return &d.cfg.Security.ProvenChunks },
+			[]choice[bool]{{"any", false}, {"proven", true}}, 0, nil), def: "any",
+			doc: "with `security.mode: permissive`, what a peer without a certificate may touch: `any` is every chunk, as with `off`; " +
+				"`proven` is the chunks of the default tenant, and peers with a certificate touch those that the policy gives " +
+				"them. Set `proven` when all peers have certificates, before `strict`, which always does so"},
+		key{name: securitySharedPagesKey, kind: boolKind(func(d *draft) *bool { return &d.cfg.Security.SharedPages }), def: "false",
+			doc: "declares that all peers may read all pages of this node, whatever their tenants: planes that map or register whole " +
+				"pools (shm, nixl, hccl) are refused otherwise when the policy limits tenants"})
 }
 
 // clashOf reports whether two processes cannot connect because one of them is strict and the other one has no
@@ -173,6 +189,10 @@ func (d *draft) listenHosts() (hosts []listenHost) {
 func (d *draft) validateNodeSecurity() {
 	c := &d.cfg
 	d.validateSecurity(d.listenHosts())
+	if c.Security.Mode != secure.Permissive && c.Security.ProvenChunks {
+		d.addProblemAt(ownPath(securityChunksKey), Conflict, fmt.Sprintf("it matters only with %s: permissive, because strict accepts "+
+			"no peer without a certificate, and off asks for none; remove this key", securityModeKey))
+	}
 	if c.Security.Mode == secure.Off {
 		return
 	}

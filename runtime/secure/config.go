@@ -50,6 +50,10 @@ type Config struct {
 	// CA is a PEM file with the certificates of the authorities whose certificates are trusted. Policy is a YAML file;
 	// see [ParsePolicy]. All four are required unless Mode is Off.
 	Cert, Key, CA, Policy string
+	// ProvenChunks says that peers without a certificate touch only chunks of the default tenant, and that their chunks are
+	// not in this node's trust domain. It matters in mode Permissive alone: Off proves nothing, and Strict accepts no
+	// such peer.
+	ProvenChunks bool
 	// Recheck is the time between two looks at the files; default 10 s. The files are compared by content, because
 	// mounted secrets change by a symbolic link.
 	Recheck time.Duration

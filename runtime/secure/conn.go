@@ -90,7 +90,7 @@ func setBuffer(conn net.Conn, n int, reading bool) error {
 func (g *Guard) Accept(conn net.Conn, f Face, roles effects.Roles) (net.Conn, Peer, error) {
 	x := g.credentials()
 	if x == nil {
-		return conn, plainPeer, nil
+		return conn, g.plainPeer(), nil
 	}
 	first, err := peekByte(conn)
 	if err != nil {
@@ -102,7 +102,7 @@ func (g *Guard) Accept(conn net.Conn, f Face, roles effects.Roles) (net.Conn, Pe
 			return nil, Peer{}, ErrPlain
 		}
 		g.countPlain("a client connected without TLS, which security.mode strict would refuse", conn.RemoteAddr())
-		return conn, plainPeer, nil
+		return conn, g.plainPeer(), nil
 	}
 	c := &Conn{guard: g, below: newBulkConn(conn)}
 	config := x.tlsConfig(f)
@@ -124,7 +124,7 @@ func (g *Guard) Accept(conn net.Conn, f Face, roles effects.Roles) (net.Conn, Pe
 func (g *Guard) Connect(ctx context.Context, conn net.Conn, f Face, roles effects.Roles) (net.Conn, Peer, error) {
 	x := g.credentials()
 	if x == nil {
-		return conn, plainPeer, nil
+		return conn, g.plainPeer(), nil
 	}
 	c := &Conn{guard: g, below: newBulkConn(conn)}
 	config := x.tlsConfig(f)
@@ -167,9 +167,11 @@ func RefuseTLS(conn net.Conn) {
 	}
 }
 
-// CountPlain counts and logs a connection that a client made without TLS, in mode Permissive.
-func (g *Guard) CountPlain(server net.Addr) {
+// CountPlain counts and logs a connection that a client made without TLS, in mode Permissive, and returns the peer that
+// the server is.
+func (g *Guard) CountPlain(server net.Addr) Peer {
 	g.countPlain("this process connects to a server without TLS, which security.mode strict would refuse", server)
+	return g.plainPeer()
 }
 
 func (g *Guard) countPlain(cause string, peer net.Addr) {
@@ -216,7 +218,10 @@ func (c *Conn) admitPeer(x *credentials, s tls.ConnectionState, f Face, usage x5
 	if c.guard.config.Mode != Permissive {
 		return err
 	}
-	c.peer = x.believe(c.chain, now)
+	believed, proven := x.believe(c.chain, now, c.guard.config.ProvenChunks)
+	if c.peer = believed; !proven {
+		c.peer = c.guard.plainPeer()
+	}
 	if err != nil {
 		c.guard.stats.doubtful.Add(1)
 		c.guard.limitedLog.Warn("security.mode strict would refuse a peer", c.logName(), "peer", c.below.RemoteAddr(), "err", err)

@@ -132,20 +132,27 @@ func (x *credentials) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, 
 	return x.authorize(chain[0])
 }
 
-// believe returns the peer whose certificates are given, in mode Permissive. The peer has all roles, because a
+// believe returns the peer whose certificates are given, in mode Permissive, and reports false if it proved no identity. The peer has all roles, because a
 // mistake in the policy must refuse nobody before mode Strict. It keeps its identity although its certificate has
 // ended or lacks a usage: if the identity came and went with such details, the peer would be refused the names that
 // it has proved to own. A peer without a certificate of a listed authority has proved nothing.
-func (x *credentials) believe(chain []*x509.Certificate, now time.Time) Peer {
+//
+// With chunks: proven, the policy says which tenants' chunks the peer may touch; otherwise it may touch all, as in mode
+// Off.
+func (x *credentials) believe(chain []*x509.Certificate, now time.Time, provenChunks bool) (p Peer, ok bool) {
 	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
 	if len(chain) == 0 || x.verifyChain(chain, x509.VerifyOptions{CurrentTime: clampToLife(now, chain[0]), KeyUsages: usages}) != nil {
-		return plainPeer
+		return Peer{}, false
 	}
 	name, err := IdentityOf(chain[0])
 	if err != nil {
-		return plainPeer
+		return Peer{}, false
 	}
-	return Peer{Name: name, Principal: principalOf(name), Roles: effects.AllRoles}
+	p = Peer{Name: name, Principal: principalOf(name), Roles: effects.AllRoles}
+	if provenChunks {
+		p.Tenants, p.Realm = x.policy.TenantsOf(name), realmOf(name, x.name)
+	}
+	return p, true
 }
 
 // clampToLife returns the time in the life of a certificate that is nearest to now.
@@ -184,7 +191,8 @@ func (x *credentials) authorize(c *x509.Certificate) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	p := Peer{Name: name, Principal: principalOf(name), Roles: x.policy.RolesOf(name), countBy: x.policy.count}
+	p := Peer{Name: name, Principal: principalOf(name), Roles: x.policy.RolesOf(name), Tenants: x.policy.TenantsOf(name),
+		Realm: realmOf(name, x.name), countBy: x.policy.count}
 	if p.Roles == 0 {
 		return Peer{}, fmt.Errorf("the policy gives %q no role; add an entry for it to security.policy if it belongs to this fleet", name)
 	}

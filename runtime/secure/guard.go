@@ -24,8 +24,9 @@ type Guard struct {
 
 	limitedLog *loglimit.Log
 
-	mu    sync.Mutex // guards conns; held for a moment only
-	conns map[*Conn]struct{}
+	mu       sync.Mutex // guards the fields below; held for a moment only
+	conns    map[*Conn]struct{}
+	onReload func() // nil: nobody listens
 
 	reload  chan struct{} // asks the watcher to look at the files now
 	stop    context.CancelFunc
@@ -90,6 +91,22 @@ func (g *Guard) Name() string {
 		return x.name
 	}
 	return ""
+}
+
+// OnReload makes the guard call f, from its own goroutine, whenever new files have come into force.
+func (g *Guard) OnReload(f func()) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.onReload = f
+}
+
+// StatesTenants reports whether the policy that is in force limits the tenants of identities.
+func (g *Guard) StatesTenants() bool {
+	x := g.credentials()
+	return x != nil && x.policy.statesTenants
 }
 
 func (g *Guard) credentials() *credentials {
@@ -182,6 +199,12 @@ func (g *Guard) reloadFiles(ctx context.Context, lastError string) string {
 		g.current.Store(x)
 		g.stats.reloads.Add(1)
 		g.config.Log.Info("the files of security have changed and are in force", "identity", x.name, "certificate_ends", x.pair.Leaf.NotAfter)
+		g.mu.Lock()
+		notify := g.onReload
+		g.mu.Unlock()
+		if notify != nil {
+			notify()
+		}
 	}
 	if err != nil {
 		return err.Error()
@@ -222,6 +245,8 @@ func (c *Conn) recheck(x *credentials, now time.Time) error {
 		return err
 	case peer.Roles != c.peer.Roles:
 		return errors.New("the policy gives the peer other roles now; the peer connects again with these")
+	case !peer.Tenants.Equal(c.peer.Tenants):
+		return errors.New("the policy gives the peer other tenants now; the peer connects again with these")
 	}
 	c.checked = x
 	return nil

@@ -20,6 +20,10 @@ type Peer struct {
 	// Roles are the roles that the policy gives to the identity. A plain connection has all roles, because without
 	// identities every process is believed.
 	Roles effects.Roles
+	// Tenants are the tenants whose chunks the peer may touch; nil: all.
+	Tenants *effects.Tenants
+	// Realm is the trust domain that the peer proved.
+	Realm effects.Realm
 	// countBy says what the policy counts the peer by.
 	countBy countBy
 }
@@ -40,7 +44,35 @@ func (p *Peer) Origin(address effects.Origin) effects.Origin {
 	return max(effects.Origin(binary.BigEndian.Uint64(sum[:])), 1)
 }
 
-var plainPeer = Peer{Roles: effects.AllRoles}
+// plainPeer returns the peer at the other end of a connection without TLS. With chunks: proven it may touch only the
+// chunks of the default tenant, and is in no trust domain.
+func (g *Guard) plainPeer() Peer {
+	if g == nil || g.config.Mode == Off || !g.config.ProvenChunks {
+		return Peer{Roles: effects.AllRoles}
+	}
+	return Peer{Roles: effects.AllRoles, Tenants: effects.NewTenants(0), Realm: effects.RealmUnproven}
+}
+
+// trustDomain returns the trust domain of an identity: of a URI the host, as SPIFFE defines it. All DNS names are in one
+// domain, that of the authorities in security.ca.
+func trustDomain(name string) string {
+	_, rest, isURI := strings.Cut(name, "://")
+	if !isURI {
+		return ""
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	return host
+}
+
+// realmOf returns the realm of an identity, as seen by the process with the identity own.
+func realmOf(name, own string) effects.Realm {
+	domain := trustDomain(name)
+	if domain == trustDomain(own) {
+		return 0
+	}
+	sum := sha256.Sum256([]byte("kvferry realm " + domain))
+	return max(effects.Realm(binary.BigEndian.Uint64(sum[:])), effects.RealmUnproven+1)
+}
 
 // IdentityOf returns the identity that a certificate names: its URI or, without a URI, its first DNS name. The common
 // name is ignored, because authorities do not check it.

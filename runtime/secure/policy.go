@@ -15,10 +15,12 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Policy gives roles to identities. An identity that no entry names has no role.
+// A Policy gives roles and tenants to identities. An identity that no entry names has no role.
 type Policy struct {
 	entries []policyEntry
 	count   countBy
+	// statesTenants is true if an entry has tenants. Otherwise all identities have all tenants.
+	statesTenants bool
 }
 
 // countBy says what the shares and quotas of a machine count: how many identities and addresses are one unit.
@@ -40,6 +42,9 @@ var countNames = [...]string{"host", "identity"}
 type policyEntry struct {
 	pattern pattern
 	roles   effects.Roles
+	tenants []effects.Tenant
+	// allTenants says that the entry lists "*".
+	allTenants bool
 }
 
 // A pattern is an identity of which each segment may be "*", which stands for exactly one segment. The segments of a
@@ -53,6 +58,7 @@ type pattern struct {
 const (
 	maxPolicyBytes   = 1 << 20
 	maxPolicyEntries = 4096
+	maxEntryTenants  = 256
 )
 
 // ParsePolicy reads a policy. The error names the entry, the value and the remedy.
@@ -63,8 +69,9 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	var file struct {
 		Count      string `yaml:"count"`
 		Identities []struct {
-			Name  string   `yaml:"name"`
-			Roles []string `yaml:"roles"`
+			Name    string   `yaml:"name"`
+			Roles   []string `yaml:"roles"`
+			Tenants []string `yaml:"tenants"`
 		} `yaml:"identities"`
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -72,7 +79,7 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	if err := decoder.Decode(&file); errors.Is(err, io.EOF) {
 		return nil, errors.New("the policy is empty; list at least one identity below `identities`")
 	} else if err != nil {
-		return nil, fmt.Errorf("the policy is not the expected YAML (a list `identities` of `name` and `roles`, and `count`): %w", err)
+		return nil, fmt.Errorf("the policy is not the expected YAML (a list `identities` of `name`, `roles` and `tenants`, and `count`): %w", err)
 	}
 	p := &Policy{count: countHosts}
 	if file.Count != "" {
@@ -106,9 +113,60 @@ func ParsePolicy(data []byte) (*Policy, error) {
 			return nil, fmt.Errorf("identities[%d].roles: %q has no role; give at least one of %s, or remove the entry", i, x.Name,
 				effects.RoleNames())
 		}
-		p.entries = append(p.entries, policyEntry{parsed, roles})
+		entry := policyEntry{pattern: parsed, roles: roles}
+		if err := entry.parseTenants(x.Tenants); err != nil {
+			return nil, fmt.Errorf("identities[%d].tenants: %w", i, err)
+		}
+		p.entries, p.statesTenants = append(p.entries, entry), p.statesTenants || x.Tenants != nil
 	}
 	return p, nil
+}
+
+// parseTenants sets the tenants of an entry from their texts.
+func (e *policyEntry) parseTenants(texts []string) error {
+	switch {
+	case texts == nil:
+		e.tenants = []effects.Tenant{0}
+	case len(texts) == 0:
+		return errors.New("the list is empty; name tenants, write \"*\" for all, or remove the key")
+	case len(texts) > maxEntryTenants:
+		return fmt.Errorf("%d tenants; at most %d are allowed: write \"*\" for all", len(texts), maxEntryTenants)
+	}
+	for _, text := range texts {
+		if text == "*" {
+			e.allTenants = true
+			continue
+		}
+		tenant, ok := effects.ParseTenant(text)
+		if !ok {
+			return fmt.Errorf("%q is no tenant; write default, the 16 hex digits that kvferry tenant prints for a cache salt, or \"*\" for all",
+				text)
+		}
+		e.tenants = append(e.tenants, tenant)
+	}
+	return nil
+}
+
+// TenantsOf returns the tenants whose chunks an identity may touch: the tenants of all entries that match. It returns
+// nil, which means all tenants, if no entry of the policy has tenants. If one has, an entry without tenants gives the
+// default tenant only.
+func (p *Policy) TenantsOf(name string) *effects.Tenants {
+	if !p.statesTenants {
+		return nil
+	}
+	segments := splitIdentity(name)
+	var list []effects.Tenant
+	for i := range p.entries {
+		e := &p.entries[i]
+		if !e.pattern.matches(segments) {
+			continue
+		}
+		if e.allTenants {
+			return nil
+		}
+		list = append(list, e.tenants...)
+	}
+	return effects.NewTenants(list...)
 }
 
 // RolesOf returns the roles of an identity: the roles of all entries that match.

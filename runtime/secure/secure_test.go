@@ -483,6 +483,12 @@ func TestConnectionsEnd(t *testing.T) {
 				f.Fatal(err)
 			}
 		},
+		"other tenants": func(f *fleet, _ *secure.Guard, config secure.Config) {
+			policy := string(f.policy) + "  - {name: spiffe://fleet/prefill/9, roles: [prefill], tenants: [default]}\n"
+			if err := os.WriteFile(config.Policy, []byte(policy), 0o600); err != nil {
+				f.Fatal(err)
+			}
+		},
 		"authority not listed": func(f *fleet, _ *secure.Guard, config secure.Config) {
 			// The authority changes: prefill 4 and the server have certificates of the new one, prefill 3 has not.
 			fresh, err := authority.New(time.Hour, f.clock.now)
@@ -575,6 +581,15 @@ func TestConfigurationErrors(t *testing.T) {
 		"has an empty segment": func(c secure.Config) secure.Config {
 			return write(c, &c.Policy, "identities: [{name: 'a..b', roles: [decode]}]")
 		},
+		`tenants: "9F86D081884C7D65" is no tenant`: func(c secure.Config) secure.Config {
+			return write(c, &c.Policy, "identities: [{name: a.b, roles: [decode], tenants: [9F86D081884C7D65]}]")
+		},
+		"tenants: the list is empty": func(c secure.Config) secure.Config {
+			return write(c, &c.Policy, "identities: [{name: a.b, roles: [decode], tenants: []}]")
+		},
+		"tenants: 257 tenants": func(c secure.Config) secure.Config {
+			return write(c, &c.Policy, "identities: [{name: a.b, roles: [decode], tenants: [default"+strings.Repeat(", default", 256)+"]}]")
+		},
 		"field identity not found in type": func(c secure.Config) secure.Config { return write(c, &c.Policy, "identity: []") },
 		"security.cert " /* ended */ + "/": func(c secure.Config) secure.Config { f.clock.advance(2 * time.Hour); return c },
 	} {
@@ -647,5 +662,94 @@ func TestPeersAreCounted(t *testing.T) {
 	if _, err := secure.ParsePolicy([]byte("count: hosts\nidentities: [{name: spiffe://fleet/a, roles: [decode]}]")); err == nil ||
 		!strings.Contains(err.Error(), `count: "hosts"`) {
 		t.Errorf("a policy with another count: %v", err)
+	}
+}
+
+// Without tenants in the policy, every identity has all tenants. As soon as one entry states tenants, an entry without
+// them has the default tenant only.
+func TestPolicyTenants(t *testing.T) {
+	const a, b = effects.Tenant(0x9f86d081884c7d65), effects.Tenant(0x60303ae22b998861)
+	for _, c := range []struct {
+		policy string
+		want   map[string]*effects.Tenants
+	}{
+		{`identities:
+  - {name: spiffe://fleet/prefill/*, roles: [prefill]}
+`, map[string]*effects.Tenants{"spiffe://fleet/prefill/1": nil}},
+		{`identities:
+  - {name: spiffe://fleet/prefill/*, roles: [prefill]}
+  - {name: spiffe://fleet/prefill/a, roles: [prefill], tenants: [9f86d081884c7d65]}
+  - {name: spiffe://fleet/decode/ab, roles: [decode], tenants: [9f86d081884c7d65, 60303ae22b998861]}
+  - {name: spiffe://fleet/decode/all, roles: [decode], tenants: ["*"]}
+  - {name: spiffe://fleet/decode/*, roles: [decode], tenants: [60303ae22b998861]}
+`, map[string]*effects.Tenants{
+			"spiffe://fleet/prefill/1":  effects.NewTenants(0),
+			"spiffe://fleet/prefill/a":  effects.NewTenants(0, a), // the roles and tenants of both entries
+			"spiffe://fleet/decode/ab":  effects.NewTenants(a, b),
+			"spiffe://fleet/decode/all": nil,
+			"spiffe://fleet/decode/1":   effects.NewTenants(b),
+			"spiffe://fleet/nobody":     effects.NewTenants(),
+		}},
+	} {
+		p, err := secure.ParsePolicy([]byte(c.policy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range c.want {
+			if got := p.TenantsOf(name); !got.Equal(want) {
+				t.Errorf("%s has the tenants %v; want %v", name, got, want)
+			}
+		}
+	}
+}
+
+// What a peer may touch follows from what it proved: in mode Strict from its identity, in mode Permissive only with
+// ProvenChunks, and a peer without a certificate then has the default tenant and no trust domain.
+func TestTenantsAndRealmsAreProven(t *testing.T) {
+	f := newFleet(t)
+	f.policy = []byte(`identities:
+  - {name: spiffe://fleet/*/1, roles: [prefill, decode], tenants: [9f86d081884c7d65]}
+  - {name: spiffe://fleet/*/2, roles: [prefill, decode]}
+  - {name: spiffe://other/*/*, roles: [prefill, decode]}
+  - {name: prefill.example, roles: [prefill, decode]}
+`)
+	server := func(mode secure.Mode, proven bool) *secure.Guard {
+		c := f.configOf("spiffe://fleet/decode/1", mode)
+		c.ProvenChunks = proven
+		return f.open(c)
+	}
+	peerAt := func(client, server *secure.Guard) secure.Peer {
+		c, s := connect(t, client, server, secure.FaceControl, effects.RoleDecode|effects.RolePrefill)
+		if s.err != nil {
+			t.Fatal(c.err, s.err)
+		}
+		return s.peer
+	}
+	all, only, byDefault := (*effects.Tenants)(nil), effects.NewTenants(0x9f86d081884c7d65), effects.NewTenants(0)
+	off := f.open(secure.Config{Mode: secure.Off})
+	client := func(identity string) *secure.Guard { return f.guard(identity, secure.Strict) }
+	for _, c := range []struct {
+		name           string
+		client, server *secure.Guard
+		tenants        *effects.Tenants
+		own            bool // the peer is in the server's trust domain
+	}{
+		{"strict, a listed tenant", client("spiffe://fleet/prefill/1"), server(secure.Strict, false), only, true},
+		{"strict, no tenants listed", client("spiffe://fleet/prefill/2"), server(secure.Strict, false), byDefault, true},
+		{"strict, another domain", client("spiffe://other/prefill/2"), server(secure.Strict, false), byDefault, false},
+		{"strict, a DNS name", client("prefill.example"), server(secure.Strict, false), byDefault, false},
+		{"permissive", client("spiffe://fleet/prefill/1"), server(secure.Permissive, false), all, true},
+		{"permissive, plain", off, server(secure.Permissive, false), all, true},
+		{"permissive with proven chunks", client("spiffe://fleet/prefill/1"), server(secure.Permissive, true), only, true},
+		{"permissive with proven chunks, plain", off, server(secure.Permissive, true), byDefault, false},
+		{"off", off, off, all, true},
+	} {
+		p := peerAt(c.client, c.server)
+		if !p.Tenants.Equal(c.tenants) || (p.Realm == 0) != c.own {
+			t.Errorf("%s: the peer has the tenants %v in realm %x; want %v, own realm %t", c.name, p.Tenants, p.Realm, c.tenants, c.own)
+		}
+	}
+	if !server(secure.Strict, false).StatesTenants() || off.StatesTenants() || (*secure.Guard)(nil).StatesTenants() {
+		t.Error("StatesTenants does not tell whether the policy limits tenants")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // lingerMax limits the number of closed connections that linger at a time. Beyond that number a connection is closed
@@ -86,7 +87,7 @@ func (c *client) sendRequest(corr effects.Corr, body []byte) effects.Code {
 func (c *client) sentRequests() []inFlightSend { return c.inFlight[:len(c.inFlight)-len(c.pending)] }
 
 // readReplies reads replies until the connection ends, or until the peer sends a message that ends the connection.
-func (c *client) readReplies(l *wireConn, principal effects.Principal) error {
+func (c *client) readReplies(l *wireConn, server *secure.Peer) error {
 	limits := zmtp.Limits{Frames: c.MaxReplyFrames(), Bytes: c.config.MaxMessage}
 	r := l.newReader(limits, c.replyBudget, netip.PrefixFrom(c.at.Addr(), c.at.Addr().BitLen()))
 	defer r.Release()
@@ -98,7 +99,7 @@ func (c *client) readReplies(l *wireConn, principal effects.Principal) error {
 		}
 		if err == nil {
 			c.stepper.Hold()
-			err = c.takeReply(m, principal)
+			err = c.takeReply(m, server)
 			c.stepper.Step()
 		}
 		if err != nil {
@@ -110,8 +111,8 @@ func (c *client) readReplies(l *wireConn, principal effects.Principal) error {
 // errMalformed is wrapped by the errors of replies that cannot be used.
 var errMalformed = errors.New("the reply is malformed")
 
-// takeReply finds the request of a reply and completes the request. The principal is the server's.
-func (c *client) takeReply(m zmtp.Message, principal effects.Principal) error {
+// takeReply finds the request of a reply and completes the request.
+func (c *client) takeReply(m zmtp.Message, server *secure.Peer) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -139,7 +140,7 @@ func (c *client) takeReply(m zmtp.Message, principal effects.Principal) error {
 	}
 	corr := sent[i].corr
 	c.inFlight = slices.Delete(c.inFlight, i, i+1)
-	c.sink.Post(&effects.Replied{Corr: corr, Principal: principal, Body: body})
+	c.sink.Post(&effects.Replied{Corr: corr, Principal: server.Principal, Tenants: server.Tenants, Realm: server.Realm, Body: body})
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 
 // dialPeer carries out an Open: the call resolves the peer's name and connects. Everything later is the keeper's task.
 func (t *transport) dialPeer(e effects.Open) {
-	conn, principal, at, code := t.reachPeer(&e)
+	conn, server, at, code := t.reachPeer(&e)
 	if code != effects.OK {
 		t.connSlots.Add(-1)
 		t.sink.Post(&effects.Opened{Corr: e.Corr, Code: code})
@@ -28,29 +28,29 @@ func (t *transport) dialPeer(e effects.Open) {
 	t.conns[c.conn] = c
 	t.mu.Unlock()
 	t.sink.Post(&effects.Opened{Corr: e.Corr, Conn: c.conn, Code: effects.OK})
-	t.keepers.Go(func() { c.runKeeper(conn, principal) })
+	t.keepers.Go(func() { c.runKeeper(conn, server) })
 }
 
-// reachPeer connects to the first address of a peer that accepts a connection, and returns the identity that the server
+// reachPeer connects to the first address of a peer that accepts a connection, and returns what the server
 // proved.
-func (t *transport) reachPeer(e *effects.Open) (conn net.Conn, principal effects.Principal, at netip.AddrPort, code effects.Code) {
+func (t *transport) reachPeer(e *effects.Open) (conn net.Conn, server secure.Peer, at netip.AddrPort, code effects.Code) {
 	if !zeromq.SupportsChannel(e.Channel) || !e.Channel.AllowsWindow(e.Window) || e.Addr.Port == 0 || !zeromq.IsHost(e.Addr.Host) {
-		return nil, 0, at, effects.Invalid
+		return nil, server, at, effects.Invalid
 	}
 	ctx, cancel := context.WithTimeout(t.dialing, t.config.ConnectTimeout)
 	defer cancel()
 	addrs, err := t.names.Resolve(ctx, e.Addr.Host, t.config.IPv6)
 	for _, a := range addrs {
 		at = netip.AddrPortFrom(a, e.Addr.Port)
-		if conn, principal, err = t.connectPeer(ctx, at, e.Channel); err == nil {
-			return conn, principal, at, effects.OK
+		if conn, server, err = t.connectPeer(ctx, at, e.Channel); err == nil {
+			return conn, server, at, effects.OK
 		}
 	}
 	if t.dialing.Err() != nil {
-		return nil, 0, at, effects.Closed
+		return nil, server, at, effects.Closed
 	}
 	t.names.Forget(e.Addr.Host)
-	return nil, 0, at, zeromq.LogUnreachable(t.limitedLog, e.Channel, e.Addr, addrs, err)
+	return nil, server, at, zeromq.LogUnreachable(t.limitedLog, e.Channel, e.Addr, addrs, err)
 }
 
 // connectAddr takes an address and never a name, which the dialer would resolve by itself.
@@ -64,16 +64,16 @@ func (t *transport) connectAddr(ctx context.Context, at netip.AddrPort) (net.Con
 
 // connectPeer connects to an address and authenticates the server there. In mode permissive a server without TLS is
 // connected to again, because the first connection is spoilt by our handshake.
-func (t *transport) connectPeer(ctx context.Context, at netip.AddrPort, channel effects.Channel) (net.Conn, effects.Principal, error) {
+func (t *transport) connectPeer(ctx context.Context, at netip.AddrPort, channel effects.Channel) (net.Conn, secure.Peer, error) {
 	plain, err := t.connectAddr(ctx, at)
 	if err != nil || t.config.Guard.Mode() == secure.Off {
-		return plain, 0, err
+		return plain, secure.Peer{}, err
 	}
 	conn, peer, err := t.config.Guard.Connect(ctx, plain, secure.FaceControl, channel.ServerRoles())
 	if errors.Is(err, secure.ErrNoTLS) && t.config.Guard.Mode() == secure.Permissive {
-		t.config.Guard.CountPlain(net.TCPAddrFromAddrPort(at))
+		peer = t.config.Guard.CountPlain(net.TCPAddrFromAddrPort(at))
 		plain, err = t.connectAddr(ctx, at)
-		return plain, 0, err
+		return plain, peer, err
 	}
-	return conn, peer.Principal, err
+	return conn, peer, err
 }

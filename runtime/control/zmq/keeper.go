@@ -7,20 +7,20 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // runKeeper serves the connection until the end, and connects again while messages wait, with growing pauses. A Conn
 // without a connection and without waiting messages has no keeper and costs nothing.
-func (c *client) runKeeper(conn net.Conn, principal effects.Principal) {
+func (c *client) runKeeper(conn net.Conn, server secure.Peer) {
 	pause := c.config.Reconnect
 	for conn != nil || c.keepsRunning() {
 		if conn == nil {
-			conn, principal = c.reconnect()
+			conn, server = c.reconnect()
 		}
-		if conn != nil && c.serveConn(conn, principal) {
+		if conn != nil && c.serveConn(conn, &server) {
 			pause = c.config.Reconnect
 		}
 		conn = nil
@@ -57,18 +57,18 @@ func (c *client) pauseReconnect(pause time.Duration) {
 }
 
 // reconnect connects to the address that the Conn was opened to, or logs why that fails.
-func (c *client) reconnect() (net.Conn, effects.Principal) {
+func (c *client) reconnect() (net.Conn, secure.Peer) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.config.ConnectTimeout)
 	defer cancel()
-	conn, principal, err := c.connectPeer(ctx, c.at, c.Channel)
+	conn, server, err := c.connectPeer(ctx, c.at, c.Channel)
 	if err != nil && c.ctx.Err() == nil {
 		zeromq.LogUnreachable(c.limitedLog, c.Channel, c.addr, []netip.Addr{c.at.Addr()}, err)
 	}
-	return conn, principal
+	return conn, server
 }
 
-// serveConn completes the handshake on a connection to a server with the given identity, and reads to the end.
-func (c *client) serveConn(conn net.Conn, principal effects.Principal) (ready bool) {
+// serveConn completes the handshake on a connection to a server, and reads to the end.
+func (c *client) serveConn(conn net.Conn, server *secure.Peer) (ready bool) {
 	l := newWireConn(conn, &c.config, &c.keepers)
 	l.out.onWritten = func(sum uint64) { c.onWritten(l, sum) }
 	if !c.attachConn(l) {
@@ -79,7 +79,7 @@ func (c *client) serveConn(conn net.Conn, principal effects.Principal) (ready bo
 	err := l.handshake(clientKinds[c.wantsReplies])
 	if ready = err == nil; ready {
 		c.onHandshake()
-		err = c.readReplies(l, principal)
+		err = c.readReplies(l, server)
 	}
 	l.out.close()
 	_ = conn.Close()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // A pendingMessage is a Post, or the request of a Send, that waits for a connection with a complete handshake. A Post
@@ -58,7 +59,7 @@ func (c *client) submitMessage(corr effects.Corr, body []byte) effects.Code {
 	}
 	if !c.keeperRunning {
 		c.keeperRunning = true
-		c.keepers.Go(func() { c.runKeeper(nil, 0) })
+		c.keepers.Go(func() { c.runKeeper(nil, secure.Peer{}) })
 	}
 	return effects.OK
 }

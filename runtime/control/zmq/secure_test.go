@@ -40,7 +40,9 @@ func newFleet(tb testing.TB) fleet {
 func (f fleet) guard(identity string, mode secure.Mode) *secure.Guard {
 	f.Helper()
 	dir := f.TempDir()
-	policy := string(authority.FleetPolicy("fleet")) + "  - name: spiffe://fleet/all/*\n    roles: [" + effects.RoleNames() + "]\n"
+	policy := string(authority.FleetPolicy("fleet")) + "  - name: spiffe://fleet/all/*\n    roles: [" + effects.RoleNames() + "]\n" +
+		"  - {name: spiffe://fleet/prefill/1, roles: [prefill], tenants: [9f86d081884c7d65]}\n" +
+		"  - {name: spiffe://fleet/decode/1, roles: [decode], tenants: [60303ae22b998861]}\n"
 	if err := f.WriteFolder(dir, identity, []byte(policy)); err != nil {
 		f.Fatal(err)
 	}
@@ -82,6 +84,12 @@ func TestMessagesNameTheirSender(t *testing.T) {
 		server.SendReply(got.Request, "yes")
 		client.WantReply(corr, "yes")
 		proved := controltest.Count(client.Recorder, func(e *effects.Replied) bool { return e.Principal != 0 })
+		// The server's entry gives it the tenants of both entries that match.
+		if n := controltest.Count(client.Recorder, func(e *effects.Replied) bool {
+			return e.Tenants.Equal(effects.NewTenants(0, 0x60303ae22b998861)) && e.Realm == 0
+		}); guard.Mode() == secure.Strict && n != 1 {
+			t.Errorf("%s got %d replies with the server's tenants", name, n)
+		}
 		if want := min(1, len(name)-len("plain")); proved != max(want, 0) {
 			t.Errorf("%s got %d replies of a server with an identity", name, proved)
 		}
@@ -91,6 +99,13 @@ func TestMessagesNameTheirSender(t *testing.T) {
 	}
 	if p := seen["prefill 1"]; p.Roles != effects.RolePrefill || p.Principal == 0 || p.Principal != seen["its twin"].Principal {
 		t.Errorf("prefill 1 is %x with %v, and its twin %x", p.Principal, p.Roles, seen["its twin"].Principal)
+	}
+	for name, want := range map[string]*effects.Tenants{
+		"prefill 1": effects.NewTenants(0, 0x9f86d081884c7d65), "decode 2": effects.NewTenants(0), "plain": nil,
+	} {
+		if !seen[name].Tenants.Equal(want) || seen[name].Realm != 0 {
+			t.Errorf("%s has the tenants %v in realm %x", name, seen[name].Tenants, seen[name].Realm)
+		}
 	}
 	if d := seen["decode 2"]; d.Roles != effects.RoleDecode || d.Principal == seen["prefill 1"].Principal {
 		t.Errorf("decode 2 is %x with %v", d.Principal, d.Roles)

@@ -85,7 +85,7 @@ func (s *server) serveInbound(g *door.Conn) error {
 // postReceived posts a message with what identifies this connection.
 func (t *inboundConn) postReceived(ev *effects.Received) {
 	ev.Conn, ev.Origin, ev.Channel = t.conn, t.origin, t.channel
-	ev.Principal, ev.Roles = t.peer.Principal, t.peer.Roles
+	ev.Principal, ev.Roles, ev.Tenants, ev.Realm = t.peer.Principal, t.peer.Roles, t.peer.Tenants, t.peer.Realm
 	t.posted = true
 	t.sink.Post(ev)
 }
