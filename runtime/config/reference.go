@@ -23,6 +23,7 @@ func ReferenceMarkdown() string {
 	section("LMCache's keys", lmcacheKeys)
 	section("Below `extra_config.kvferry`", nodeKeys)
 	section("Below `extra_config.kvferry`, for the authentication of peers", securityKeys)
+	section("Below `extra_config.kvferry`, for tenants ([security](security.md#tenants))", tenantKeys)
 	section("Below `extra_config.kvferry`, with `use_layerwise`", layerwiseKeys)
 	section("Below `extra_config.kvferry`, where an engine's own blocks are registered", registerKeys)
 	section("LMCache's keys of sharing and of its controller", shareKeys)

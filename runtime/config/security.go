@@ -5,7 +5,11 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"go.yaml.in/yaml/v4"
+
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/secure"
 )
 
@@ -64,6 +68,7 @@ const (
 	securityAllowOffKey    = "security.allow_off"
 	securityChunksKey      = "security.chunks"
 	securitySharedPagesKey = "security.shared_pages"
+	tenantsKey             = "tenants"
 )
 
 // securityFiles are the keys of the files, with the name of each file in security.dir. The names are those of
@@ -107,6 +112,44 @@ func makeSecurityKeys() []key {
 		key{name: securitySharedPagesKey, kind: boolKind(func(d *draft) *bool { return &d.cfg.Security.SharedPages }), def: "false",
 			doc: "declares that all peers may read all pages of this node, whatever their tenants: planes that map or register whole " +
 				"pools (shm, nixl, hccl) are refused otherwise when the policy limits tenants"})
+}
+
+// tenantKeys are the keys of a node about tenants.
+var tenantKeys = []key{
+	{name: tenantsKey, kind: tenantsKind(func(d *draft) **effects.Tenants { return &d.cfg.Machine.Tenants }),
+		doc: "the tenants whose chunks this node may hold, request and send; all if unset. A tenant is `default`, for requests " +
+			"without a cache salt, or what `kvferry tenant` prints for a salt. The engines of an agent map its whole pool, so give " +
+			"tenants that must not read each other's chunks an agent each"},
+}
+
+// tenantsMax is the largest number of tenants of a node.
+const tenantsMax = 256
+
+// tenantsKind returns a kind that reads a tenant, or a list.
+func tenantsKind(field func(*draft) **effects.Tenants) kind {
+	return kind{takes: "a tenant, or a list", read: func(d *draft, n *yaml.Node) (Code, string) {
+		items := []*yaml.Node{n}
+		if n.Kind == yaml.SequenceNode {
+			items = n.Content
+		} else if strings.Contains(n.Value, ",") {
+			items = fromEnvironment(n.Value).Content
+		}
+		if len(items) == 0 || len(items) > tenantsMax {
+			return Range, fmt.Sprintf("write 1 to %d tenants: [default, 9f86d081884c7d65]; without the key the node has all", tenantsMax)
+		}
+		var list []effects.Tenant
+		for i, item := range items {
+			text, isScalar := scalarText(item)
+			tenant, ok := effects.ParseTenant(text)
+			if !isScalar || !ok {
+				return Range, fmt.Sprintf("item %d is no tenant: write default, or the 16 lower-case hex digits that kvferry tenant prints "+
+					"for a cache salt", i+1)
+			}
+			list = append(list, tenant)
+		}
+		*field(d) = effects.NewTenants(list...)
+		return codeOK, ""
+	}}
 }
 
 // clashOf reports whether two processes cannot connect because one of them is strict and the other one has no

@@ -682,6 +682,8 @@ func TestPolicyTenants(t *testing.T) {
   - {name: spiffe://fleet/decode/ab, roles: [decode], tenants: [9f86d081884c7d65, 60303ae22b998861]}
   - {name: spiffe://fleet/decode/all, roles: [decode], tenants: ["*"]}
   - {name: spiffe://fleet/decode/*, roles: [decode], tenants: [60303ae22b998861]}
+  - {name: spiffe://fleet/decode/digits, roles: [decode], tenants: [0123456789012345]}
+  - {name: spiffe://fleet/decode/float, roles: [decode], tenants: [1234567890123e12]}
 `, map[string]*effects.Tenants{
 			"spiffe://fleet/prefill/1":  effects.NewTenants(0),
 			"spiffe://fleet/prefill/a":  effects.NewTenants(0, a), // the roles and tenants of both entries
@@ -689,6 +691,9 @@ func TestPolicyTenants(t *testing.T) {
 			"spiffe://fleet/decode/all": nil,
 			"spiffe://fleet/decode/1":   effects.NewTenants(b),
 			"spiffe://fleet/nobody":     effects.NewTenants(),
+			// Texts that YAML would read as numbers.
+			"spiffe://fleet/decode/digits": effects.NewTenants(b, 0x0123456789012345),
+			"spiffe://fleet/decode/float":  effects.NewTenants(b, 0x1234567890123e12),
 		}},
 	} {
 		p, err := secure.ParsePolicy([]byte(c.policy))
