@@ -23,6 +23,7 @@ from kvferry.lmcache import KvferryL2
 from kvferry.lmcache.chunks import AgentChunks
 from kvferry.lmcache.l2 import group_by_prompt
 from kvferry.lmcache.naming import ChunkNaming
+from kvferry.tenants import tenant_of_salt
 from lmcache_double import CHUNK, Config, DisaggSpec, Engine, Key, Metadata, Server, make_pair, make_views, spec_of
 from nodes import HOST, needs_binary
 
@@ -339,6 +340,9 @@ def test_names_of_chunks() -> None:
     assert len(names) == 7
     assert len({name.split("@")[3] for name in names}) == 7
     assert all(name.startswith("org/m@1@0@") and len(name.split("@")[3]) == 16 for name in names)
+    # LMCache's salt is a tenant of agents.
+    assert ChunkNaming("").server_name(keys[0] + "@salt").endswith("@kvft%" + tenant_of_salt("salt"))
+    assert not any("kvft" in ChunkNaming("").server_name(key) for key in keys)
 
 
 @needs_binary

@@ -11,6 +11,7 @@ import pytest
 
 import vllm_double as double
 from agents_double import AgentsDouble, EnginePair, close_engines, prompt, sharing_engines
+from kvferry.tenants import tenant_of_salt
 from kvferry.vllm import request_inputs, weights
 from kvferry.vllm.chunk_names import ChunkNames
 from kvferry.vllm.request_inputs import RequestInputs, UnnamableInputError
@@ -83,6 +84,16 @@ def test_names_are_the_same_in_every_process_and_differ_where_kv_does() -> None:
     assert NAMES.chunk_keys(Prompt((1, 2, 3, 4, 5, 6)))[1] != keys[1]
     others = [NAMES.chunk_keys(Prompt(plain.tokens, "x")), replace(NAMES, layout="other").chunk_keys(plain)]
     assert all(other[0] != keys[0] and other[1] != keys[1] for other in others)
+
+
+def test_a_salt_is_a_tenant_of_agents() -> None:
+    # The digest that `kvferry tenant` prints (effects.TenantOfSalt in Go).
+    assert tenant_of_salt("salt-of-a") == "76eff33a338b6205"
+    assert tenant_of_salt("") == ""
+    assert tenant_of_salt("\ud800")  # JSON may contain halves of characters.
+    keys = NAMES.chunk_keys(Prompt((1, 2, 3, 4, 5), "x", (), tenant_of_salt("salt-of-a")))
+    assert [key.rpartition("@")[2] for key in keys] == ["kvft%76eff33a338b6205"] * 2
+    assert [key.rpartition("@")[0] for key in keys] == NAMES.chunk_keys(Prompt((1, 2, 3, 4, 5), "x"))
 
 
 def test_a_span_changes_names_from_its_first_chunk_on() -> None:

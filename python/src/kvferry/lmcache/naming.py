@@ -10,6 +10,7 @@ from typing import Any
 
 from kvferry.errors import invalid_error
 from kvferry.lmcache.settings import OP, SECTION
+from kvferry.tenants import add_tenant, tenant_of_salt
 from kvferry.vllm.identity import model_identity
 
 log = logging.getLogger("kvferry.lmcache")
@@ -56,10 +57,11 @@ class ChunkNaming:
         """Return the name of a chunk whose key at LMCache's server is model@rank@group@hash, with @salt if there is
         one.
         """
-        parts = text.split("@")
+        parts = text.split("@", 4)
         _check_hash(parts[3])
         whole = hashlib.sha256(f"{text}{self._weights_tag()}".encode()).hexdigest()
-        return f"{parts[0]}@1@0@{whole[:_DIRECTORY_DIGITS]}@uint8@l2%{whole[_DIRECTORY_DIGITS:]}"
+        name = f"{parts[0]}@1@0@{whole[:_DIRECTORY_DIGITS]}@uint8@l2%{whole[_DIRECTORY_DIGITS:]}"
+        return add_tenant(name, tenant_of_salt(parts[4] if len(parts) > 4 else ""))
 
     def _weights_tag(self) -> str:
         return f"@weights%{self.weights[:_SAFE_DIGITS]}" if self.weights else ""

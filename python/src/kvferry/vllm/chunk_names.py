@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvferry.tenants import add_tenant
 from kvferry.vllm.settings import unsupported_error
 
 if TYPE_CHECKING:
@@ -64,11 +65,11 @@ class ChunkNames:
             chunk = tokens[begin : begin + self.chunk]
             spans = _encode_spans(prompt, begin, begin + len(chunk))
             state = hashlib.sha256(state + len(chunk).to_bytes(4, "little") + chunk.tobytes() + spans).digest()
-            keys.append(self._format_key(state))
+            keys.append(add_tenant(self._format_key(state), prompt.tenant))
         return keys
 
     def _format_key(self, state: bytes) -> str:
-        """Return a key in LMCache's format: model@ranks@rank@hash@dtype@tag.
+        """Return a key in LMCache's format, without a tenant: model@ranks@rank@hash@dtype@tag.
 
         Controllers and directories store 64 bits of a hash, for which an attacker can find two prompts. So only these
         are the hash, and the tag has the other 192 bits: agents compare both, and a chunk of another prompt is a miss.

@@ -437,6 +437,8 @@ def check_directory(agent: client.Client, names: ChunkNames) -> None:
                 "run kvferry directory, and set enable_controller, controller_pull_url and controller_reply_url in the "
                 "agent's file: engines share the chunks that a directory knows",
             ) from error
+        if error.code == Code.FORBIDDEN:  # The agent has tenants, and the default tenant is not one of them.
+            return
         log.warning("kvferry: KV of other engines is not found while no directory answers: %s", error)
 
 

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvferry.tenants import tenant_of_salt
 from kvferry.vllm.log import log
 from kvferry.vllm.step_work import Prompt, Span
 from kvferry.vllm.weights import adapter_digest, adapter_files
@@ -132,9 +133,9 @@ class RequestInputs:
             UnnamableInputError: an input cannot be named.
         """
         context = json.dumps({**self._prompt_context(request), **extra}, sort_keys=True)
-        return Prompt(
-            tuple(prompt_tokens(request)[:end]), context, (*_media_spans(request), *self._embedding_spans(request, end))
-        )
+        spans = (*_media_spans(request), *self._embedding_spans(request, end))
+        tenant = tenant_of_salt(getattr(request, "cache_salt", None) or "")
+        return Prompt(tuple(prompt_tokens(request)[:end]), context, spans, tenant)
 
     def log_refusal(self, request: Any, error: UnnamableInputError) -> None:
         """Log that a request is computed because of an input; each kind of input is logged once as a warning."""

@@ -24,6 +24,8 @@ class Prompt:
     context: str = ""
     # Inputs on which the KV of some tokens and all later ones depends. They may overlap.
     spans: tuple[Span, ...] = ()
+    # The tenant whose chunks these are (kvferry.tenants.tenant_of_salt).
+    tenant: str = ""
 
 
 @dataclass(frozen=True)
