@@ -467,7 +467,9 @@ func TestTenantsAreApart(t *testing.T) {
 		}
 		receiver.ReloadSecurity()
 		for ctx := within(t); ctx.Err() == nil; {
-			if codeOfReply(t, a.ask(effects.ChannelQuery, "127.0.0.1", port(receiver, effects.ChannelQuery), a.query(present))) == effects.Forbidden {
+			// The connection may end before it is answered, because its peer's tenants have changed.
+			reply := a.ask(effects.ChannelQuery, "127.0.0.1", port(receiver, effects.ChannelQuery), a.query(present))
+			if len(reply) > 0 && codeOfReply(t, reply) == effects.Forbidden {
 				return
 			}
 		}
