@@ -137,6 +137,10 @@ leaks: test-setup ## Tests of what calls C, with AddressSanitizer and LeakSaniti
 pure: ## The command, without cgo.
 	CGO_ENABLED=0 $(GO) build -o $(CACHE)/kvferry-nocgo ./cmd/kvferry
 
+.PHONY: releases
+releases: build $(PY)/ready ## This release against another one in every pairing (OLD=<commit or tag>).
+	@tools/releases bin/kvferry "$(or $(OLD),$(error name the other release: make releases OLD=<commit or tag>))" $(CACHE)/releases $(PY)/bin/pytest
+
 .PHONY: simulate
 simulate: build ## The machines under injected faults, SEEDS=2000 of all profiles; says what the last one here did not meet.
 	bin/kvferry sim run --seeds $(SEEDS) --since $(CACHE)/campaign.json

@@ -26,6 +26,7 @@ func newDemoCommand() *cobra.Command {
 	var device deviceFlags
 	var share shareFlags
 	var registered registeredFlags
+	var other otherFlags
 	o := demo.Options{}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -72,6 +73,10 @@ path in KVFERRY_LIBNIXL (make nixl fetches it).
 --secure plays with security.mode: strict. All processes have certificates of an authority
 that the demo makes, and all certificates are renewed every second.
 
+--other plays with two releases of kvferry: the processes of --other-runs run that binary,
+and all other processes run this one. With --upgrade, a process that is killed starts
+again as this release, as in an upgrade under load.
+
 --tour plays every kind of replay that needs no NPU and no library once, and prints a
 line for each. The command make demo does this.
 
@@ -90,6 +95,7 @@ released at the end.`,
   kvferry demo --mode p2p
   kvferry demo --mode push-reg --decode-tp 4
   kvferry demo --mode push --plane tcp --secure
+  kvferry demo --mode pull --other /opt/kvferry-0.1.0/bin/kvferry --other-runs decode --upgrade
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
   kvferry demo --mode push-reg --plane nixl --prefill-tp 1 --decode-tp 2
   kvferry demo --device npu --library .cache/softnpu/plain/libcannemu.so --faults all`,
@@ -104,12 +110,15 @@ released at the end.`,
 				return usagef("--secure is played in host memory over tcp and shm; leave out --device and --plane nixl, whose payload is " +
 					"not encrypted")
 			}
+			var err error
+			if o.Other, err = other.resolve(cmd); err != nil {
+				return err
+			}
 			if maxRequests < 1 {
 				return usagef("--requests is %d; give at least 1", maxRequests)
 			}
 			if playAll {
-				err := checkTour(cmd)
-				if err != nil {
+				if err := checkTour(cmd); err != nil {
 					return err
 				}
 				o.Crash, o.Log = !noCrash, cmd.ErrOrStderr()
@@ -173,6 +182,7 @@ released at the end.`,
 	device.addTo(cmd)
 	share.addTo(cmd)
 	registered.addTo(cmd)
+	other.addTo(cmd)
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the replay relative to the trace's timestamps; 0 is as fast as possible")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
 	cmd.Flags().BoolVar(&o.Secure, "secure", false, "authenticate and encrypt all connections (security.mode: strict)")

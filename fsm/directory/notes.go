@@ -23,6 +23,7 @@ const (
 	// WorkerDisplaced: a worker without a connection was dropped, because another worker needed the room.
 	WorkerDisplaced
 	RecordsFaded // records of a location from before a gap were dropped
+	LogVersion   // entries in the shared log were written by a release whose entries this one cannot read
 )
 
 // A Note reports an event to operators. Its strings may be kept.

@@ -16,6 +16,9 @@ import (
 // ErrFormat reports that bytes are not in a form of this package.
 var ErrFormat = errors.New("sharedlog: not of this form, cut short, or changed on its way")
 
+// ErrVersion reports an entry whose encoding has another version than Version, written by a directory of another release.
+var ErrVersion = errors.New("sharedlog: an entry of another version")
+
 // A Position is the place of an entry in the log: later entries have greater positions. The log chooses the positions.
 // The zero Position is before all entries.
 type Position struct{ Major, Minor uint64 }

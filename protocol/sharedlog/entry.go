@@ -25,8 +25,9 @@ const (
 	FrameProven                          // a Proven: a frame about a worker that proved an identity to the author
 )
 
-// version is the version of the encoding. Directories ignore entries of other versions.
-const version = 2
+// Version is the version of the encoding of entries. A directory cannot read entries of other versions. It passes over
+// frames of kinds that it does not know, so that a later release may add kinds without another version.
+const Version = 2
 
 // frameHeaderBytes is the size of a frame's header: the kind and the length.
 const frameHeaderBytes = 1 + 4
@@ -54,17 +55,24 @@ func CutFrame(b []byte) (k FrameKind, body, rest []byte, ok bool) {
 // Append appends the encoded entry to b.
 func (e *Entry) Append(b []byte) []byte {
 	from := len(b)
-	b = append(b, formEntry, version)
+	b = append(b, formEntry, Version)
 	b = binary.BigEndian.AppendUint64(b, e.Author)
 	b = binary.BigEndian.AppendUint64(b, e.Number)
 	return appendChecksum(append(b, e.Frames...), from)
 }
 
-// Decode decodes an entry and checks that its frames are whole.
+// Decode decodes an entry and checks that its frames are whole. The error is ErrVersion if the entry has another version,
+// and ErrFormat if it is no entry.
 func (e *Entry) Decode(b []byte) error {
 	*e = Entry{}
 	body, ok := cutChecksum(b)
-	if !ok || len(body) < 18 || body[0] != formEntry || body[1] != version {
+	if !ok || len(body) < 2 || body[0] != formEntry {
+		return ErrFormat
+	}
+	if body[1] != Version {
+		return ErrVersion
+	}
+	if len(body) < 18 {
 		return ErrFormat
 	}
 	e.Author, e.Number, e.Frames = binary.BigEndian.Uint64(body[2:]), binary.BigEndian.Uint64(body[10:]), body[18:]

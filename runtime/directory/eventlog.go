@@ -39,6 +39,9 @@ var eventLines = map[directory.NoteKind]struct {
 	directory.LogTruncated: {slog.LevelWarn, "entries of another directory are missing in the log, and its reports are requested again",
 		"if the log trims entries before they are read, raise directory.log_bytes; otherwise the other directory dropped " +
 			"reports while the log was slow or down, or the server was restarted or emptied"},
+	directory.LogVersion: {slog.LevelWarn, "the log has entries of directories of another release, which this one cannot read",
+		"run one release of kvferry at one log, or give the directories of each release a log of their own (directory.log); " +
+			"until then each knows only the workers that report to it"},
 	directory.RecordsFaded: {slog.LevelInfo, "old reports of a worker with missing operations are dropped",
 		"have it send heartbeats, so that it can be asked for a full sync"},
 }

@@ -66,7 +66,13 @@ func (l *Log) Next() (f Frame, ok bool) {
 // directory appends.
 func (l *Log) followEntry(stored []byte) (frames int, writer author) {
 	var e sharedlog.Entry
-	if len(stored) > l.config.maxEntryBytes() || e.Decode(stored) != nil || e.Author == l.config.Incarnation {
+	if len(stored) > l.config.maxEntryBytes() {
+		return 0, writer
+	}
+	if err := e.Decode(stored); err != nil || e.Author == l.config.Incarnation {
+		if err == sharedlog.ErrVersion { // Decode wraps no error.
+			l.otherVersions++
+		}
 		return 0, writer
 	}
 	h := l.findAuthor(e.Author)

@@ -37,6 +37,8 @@ type Log struct {
 	// missedCount counts the gaps among them in which entries of a followed author were missing, because the log was
 	// trimmed before they were read or because the author skipped a number.
 	missedCount uint64
+	// otherVersions counts entries that were passed over because directories of other releases wrote them.
+	otherVersions uint64
 	// aliveAt is when the log last replied to a read, or when frames last waited to be returned.
 	aliveAt effects.Time
 	started bool
@@ -87,6 +89,9 @@ func (l *Log) WantDelays() (shortest, longest effects.Duration) {
 // CountMissed returns how often entries of a followed directory were missing so far: entries that the log trimmed
 // before they were read, and entries that their author skipped because it had dropped a frame.
 func (l *Log) CountMissed() uint64 { return l.missedCount }
+
+// CountOtherVersions returns how many entries were passed over so far because their encoding has another version.
+func (l *Log) CountOtherVersions() uint64 { return l.otherVersions }
 
 // Incarnation returns the number of this incarnation of the directory.
 func (l *Log) Incarnation() uint64 { return l.config.Incarnation }

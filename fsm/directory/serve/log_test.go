@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"hash/fnv"
 	"slices"
 	"testing"
 
@@ -38,14 +39,21 @@ func TestNewsOfTheLog(t *testing.T) {
 		}
 	}
 	at := uint64(0)
-	reads := func(entries ...sharedlog.Entry) {
+	readBytes := func(entries ...[]byte) {
 		a := sharedlog.Reply{}
 		for _, e := range entries {
 			at++
 			a.Last = sharedlog.Position{Major: at}
-			a.Entries = append(a.Entries, sharedlog.StoredEntry{At: a.Last, Entry: e.Append(nil)})
+			a.Entries = append(a.Entries, sharedlog.StoredEntry{At: a.Last, Entry: e})
 		}
 		step(&effects.Replied{Corr: reading, Body: a.Append(nil)})
+	}
+	reads := func(entries ...sharedlog.Entry) {
+		var all [][]byte
+		for _, e := range entries {
+			all = append(all, e.Append(nil))
+		}
+		readBytes(all...)
 	}
 	wants := func(when string, want ...directory.NoteKind) {
 		t.Helper()
@@ -69,11 +77,29 @@ func TestNewsOfTheLog(t *testing.T) {
 	step(&effects.Tick{})
 	reads(sharedlog.Entry{Author: 2, Number: 12})
 	wants("none is missing")
+	r.now += effects.Time(effects.Second)
+	step(&effects.Tick{})
+	readBytes(entryOfVersion(3), entryOfVersion(3))
+	wants("a directory of another release appends", directory.LogVersion)
+	r.now += effects.Time(effects.Second)
+	step(&effects.Tick{})
+	readBytes([]byte("no entry"), entryOfVersion(sharedlog.Version))
+	wants("another program appends, and a directory of this release")
 	for range 10 {
 		r.now += effects.Time(effects.Second)
 		step(&effects.Tick{})
 	}
 	wants("no answer", directory.LogDown)
+}
+
+// entryOfVersion returns an empty entry of author 3 whose encoding states a version.
+func entryOfVersion(version byte) []byte {
+	b := (&sharedlog.Entry{Author: 3, Number: 1}).Append(nil)
+	b[1] = version
+	b = b[:len(b)-sharedlog.EntryTailBytes]
+	sum := fnv.New64a()
+	sum.Write(b)
+	return sum.Sum(b)
 }
 
 // A log is a directory with a log that the test answers for.

@@ -17,6 +17,7 @@ type Machine struct {
 	// reportedDown is the state of the log (down or not) that was last reported by a fact.
 	reportedDown   bool
 	reportedMissed uint64 // gaps in the log that were reported by facts
+	reportedOther  uint64 // entries of other versions in the log that were reported by facts
 	// malformedReported says that a malformed message in the current log entry was reported by a fact.
 	malformedReported bool
 	messages          messages `snap:"skip"`
@@ -126,6 +127,10 @@ func (m *Machine) emitNotes(out *effects.Effects) {
 	if missed := m.log.CountMissed(); missed != m.reportedMissed {
 		m.reportedMissed = missed
 		m.emitLogNote(directory.LogTruncated, out)
+	}
+	if others := m.log.CountOtherVersions(); others != m.reportedOther {
+		m.reportedOther = others
+		m.emitLogNote(directory.LogVersion, out)
 	}
 }
 

@@ -82,6 +82,7 @@ func (c *cluster) configureSlot(at *slot, p nodeSpec, o *Options) error {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
 	}
+	at.release = c.release
 	at.program = program{name: p.name, args: []string{"node", "--config", path, "--commands"}, log: c.log, onStart: c.recordProcess}
 	return c.certs.prepare(&at.program, roleOf(p.role), nodeVariable)
 }
@@ -138,8 +139,8 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	proxy := program{name: "proxy", args: []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, log: c.log,
-		onLine: c.onProxyLine}
+	proxy := program{name: "proxy", path: c.release.programPath("proxy", 1), log: c.log, onLine: c.onProxyLine,
+		args: []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}}
 	if c.certs != nil {
 		folder, err := c.certs.issue("proxy", "proxy")
 		if err != nil {

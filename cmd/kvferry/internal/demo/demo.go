@@ -26,14 +26,15 @@ type Options struct {
 	Trace       string // the trace's name, for the report
 	Requests    []trace.Request
 	Mode        Mode
-	Ring        bool    // each node has both roles, and puts to the next node
-	Recall      bool    // the sender first recalls the chunks of a request that the decode node still has
-	Plane       string  // transfer_channel: auto, shm, tcp or nixl, and hccl with an NPU
-	NPU         *NPU    // the NPU whose memory has the pages; nil: host memory
-	Speed       float64 // speed of the trace's clock; 0 replays without pauses
-	Concurrency int     // requests in progress; at least 1
-	Crash       bool    // kill a prefill process and a decode process, or two processes of a ring
-	Secure      bool    // security.mode: strict, with certificates that are renewed during the replay
+	Ring        bool          // each node has both roles, and puts to the next node
+	Recall      bool          // the sender first recalls the chunks of a request that the decode node still has
+	Plane       string        // transfer_channel: auto, shm, tcp or nixl, and hccl with an NPU
+	NPU         *NPU          // the NPU whose memory has the pages; nil: host memory
+	Speed       float64       // speed of the trace's clock; 0 replays without pauses
+	Concurrency int           // requests in progress; at least 1
+	Crash       bool          // kill a prefill process and a decode process, or two processes of a ring
+	Secure      bool          // security.mode: strict, with certificates that are renewed during the replay
+	Other       *OtherRelease // nil: all processes run this release
 	Log         io.Writer
 	Progress    func(done, failed int) // called when a request ends; may be nil
 
@@ -68,7 +69,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	unclean := c.stopAll()
 	defer c.cleanUp()
 	report := p.finishReport(took, pinned, unclean, c.npuReport(&o, p.tally))
-	c.certs.report(&report.Outcome)
+	c.report(&report.Outcome)
 	return report, nil
 }
 

@@ -28,8 +28,10 @@ type Outcome struct {
 	Pinned        []string         `json:"pinned"`  // resources that nodes did not release
 	Unclean       []string         `json:"unclean"` // processes that did not end well
 	// Renewals is how many times all certificates were renewed during a replay with --secure.
-	Renewals int  `json:"certificates_renewed,omitempty"`
-	OK       bool `json:"ok"`
+	Renewals int `json:"certificates_renewed,omitempty"`
+	// OtherRelease is how many processes were started with another release of kvferry.
+	OtherRelease int  `json:"processes_of_other_release,omitempty"`
+	OK           bool `json:"ok"`
 }
 
 // complete sets the fields that are known at the end of a replay: the duration, the resources that were not released,
@@ -68,6 +70,9 @@ func (o *Outcome) failureRows() [][2]string {
 	rows := [][2]string{{"failed attempts", formatFailures(o.Failures)}, {"still pinned", joinList(o.Pinned)}}
 	if o.Renewals > 0 {
 		rows = append(rows, [2]string{"security", fmt.Sprintf("strict; all certificates were renewed %d times", o.Renewals)})
+	}
+	if o.OtherRelease > 0 {
+		rows = append(rows, [2]string{"other release", fmt.Sprintf("run by %d processes", o.OtherRelease)})
 	}
 	if len(o.Unclean) > 0 {
 		rows = append(rows, [2]string{"processes", joinList(o.Unclean)})

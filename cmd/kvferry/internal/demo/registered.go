@@ -166,7 +166,7 @@ func RunRegistered(ctx context.Context, o RegisteredOptions) (*RegisteredReport,
 		}
 	}
 	report := g.finishReport(took, pinned, unclean)
-	g.certs.report(&report.Outcome)
+	g.report(&report.Outcome)
 	return report, nil
 }
 

@@ -85,7 +85,7 @@ func RunSharing(ctx context.Context, o SharingOptions) (*SharingReport, error) {
 	unclean = append(unclean, t.stopAll()...)
 	defer t.cleanUp()
 	report := s.finishReport(took, pinned, unclean)
-	t.certs.report(&report.Outcome)
+	t.report(&report.Outcome)
 	return report, nil
 }
 

@@ -143,7 +143,7 @@ func (g *workspace) startSlot(ctx context.Context, at *slot, p program, role, te
 	if err := g.certs.prepare(&p, role, variable); err != nil {
 		return err
 	}
-	at.program = p
+	at.program, at.release = p, g.release
 	return at.startFirst(ctx)
 }
 

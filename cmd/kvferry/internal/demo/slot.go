@@ -9,6 +9,7 @@ import (
 // process has the same slot, and so the same ports and the same configuration.
 type slot struct {
 	program program
+	release *releaseChoice // chooses the binary, unless program.path names one
 	// processEnv returns the additional environment of an incarnation, counted from 1, which replaces program.env. If
 	// processEnv is nil, program.env applies.
 	processEnv func(life int) []string
@@ -34,6 +35,9 @@ func (s *slot) startNext(ctx context.Context) (*process, error) {
 	incarnation := s.incarnations
 	s.mu.Unlock()
 	next := s.program
+	if next.path == "" {
+		next.path = s.release.programPath(next.name, incarnation)
+	}
 	if s.processEnv != nil {
 		next.env = s.processEnv(incarnation)
 	}

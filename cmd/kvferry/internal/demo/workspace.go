@@ -11,17 +11,18 @@ import (
 
 // A workspace holds the folder, the log and the ports that the processes of a demo use.
 type workspace struct {
-	dir   string // the folder of configurations and logs
-	log   io.Writer
-	ports []*reserve.Port // reserved until the end, because a restarted process uses the same ports
-	certs *certificates   // nil: connections are plain
+	dir     string // the folder of configurations and logs
+	log     io.Writer
+	ports   []*reserve.Port // reserved until the end, because a restarted process uses the same ports
+	certs   *certificates   // nil: connections are plain
+	release *releaseChoice
 }
 
 func newWorkspace(o *Options) (g workspace, err error) {
 	if g.dir, err = os.MkdirTemp("", "kvferry-demo-"); err != nil {
 		return g, fmt.Errorf("make a folder for configurations: %w", err)
 	}
-	g.log = &syncWriter{w: o.Log}
+	g.log, g.release = &syncWriter{w: o.Log}, newReleaseChoice(o.Other)
 	if o.Secure {
 		g.certs, err = newCertificates(g.dir)
 	}
@@ -39,6 +40,12 @@ func (g *workspace) reservePorts(n int) (ports []uint16, err error) {
 		ports = append(ports, p.Addr().Port)
 	}
 	return ports, nil
+}
+
+// report adds to an outcome what certificates and releases have to say.
+func (g *workspace) report(o *Outcome) {
+	g.certs.report(o)
+	g.release.report(o)
 }
 
 // cleanUp releases the ports and removes the folder.
