@@ -35,42 +35,6 @@ var tenantPolicy = strings.NewReplacer("A", tenantA.String(), "B", tenantB.Strin
   - {name: spiffe://fleet/*/ab, roles: [prefill, decode], tenants: [A, B]}
 `)
 
-// A tenantFleet issues certificates under tenantPolicy.
-type tenantFleet struct {
-	*testing.T
-	*authority.Authority
-	folders map[string]string // by identity
-}
-
-func newTenantFleet(t *testing.T) *tenantFleet {
-	a, err := authority.New(time.Hour, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tenantFleet{t, a, map[string]string{}}
-}
-
-// folderOf returns the folder with the files of an identity.
-func (f *tenantFleet) folderOf(identity string) string {
-	f.Helper()
-	if f.folders[identity] == "" {
-		f.folders[identity] = f.TempDir()
-		if err := f.WriteFolder(f.folders[identity], "spiffe://fleet/"+identity, []byte(tenantPolicy)); err != nil {
-			f.Fatal(err)
-		}
-	}
-	return f.folders[identity]
-}
-
-// secured makes a configuration strict, with the files of an identity.
-func (f *tenantFleet) secured(cfg *config.Config, identity string) *config.Config {
-	f.Helper()
-	in := func(name string) string { return filepath.Join(f.folderOf(identity), name) }
-	cfg.Security = config.Security{Mode: secure.Strict, Cert: in(authority.CertFile), Key: in(authority.KeyFile),
-		CA: in(authority.CAFile), Policy: in(authority.PolicyFile)}
-	return cfg
-}
-
 // tenantKey returns the key of a chunk of a tenant.
 func tenantKey(tenant effects.Tenant, name string) string {
 	return string(protocol.AppendTenant([]byte(keysOf(name, 1)[0]), uint64(tenant)))
@@ -79,7 +43,7 @@ func tenantKey(tenant effects.Tenant, name string) string {
 // A node whose policy limits tenants leaves out the planes whose peers can read its whole pool, and does not start if none
 // remains. What it cannot keep apart otherwise is refused, unless the configuration declares that pages are shared.
 func TestPlanesOfTenants(t *testing.T) {
-	f := newTenantFleet(t)
+	f := newFleet(t, tenantPolicy)
 	wantRefused := func(what string, cfg *config.Config, field string) {
 		t.Helper()
 		n, err := tryOpenRank(t, cfg, 0)
@@ -105,14 +69,14 @@ func TestPlanesOfTenants(t *testing.T) {
 
 // An intruder is a process with a certificate of the fleet that sends what it likes.
 type intruder struct {
-	*testing.T
+	testing.TB
 	*controltest.Endpoint
 	self      effects.Incarnation
 	to        protocol.UUID // what the node that it met calls itself
 	operation uint64
 }
 
-func (f *tenantFleet) newIntruder(identity string) *intruder {
+func (f *fleet) newIntruder(identity string) *intruder {
 	f.Helper()
 	in := func(name string) string { return filepath.Join(f.folderOf(identity), name) }
 	g, err := secure.Open(secure.Config{Mode: secure.Strict, Cert: in(authority.CertFile), Key: in(authority.KeyFile), CA: in(authority.CAFile),
@@ -121,7 +85,7 @@ func (f *tenantFleet) newIntruder(identity string) *intruder {
 		f.Fatal(err)
 	}
 	f.Cleanup(g.Close)
-	x := &intruder{T: f.T, Endpoint: controltest.Start(f.T, zmq.Config{Guard: g}.Opener())}
+	x := &intruder{TB: f.TB, Endpoint: controltest.Start(f.TB, zmq.Config{Guard: g}.Opener())}
 	copy(x.self[:], identity+" intrudes here")
 	return x
 }
@@ -134,7 +98,7 @@ func (x *intruder) ask(c effects.Channel, host string, port uint16, body []byte)
 		x.Fatalf("a connection to %s: %v", c, opened.Code)
 	}
 	corr := x.SendRequest(opened.Conn, string(body))
-	r := controltest.Await(x.T, x.Recorder, func(e effects.Event) bool {
+	r := controltest.Await(x.TB, x.Recorder, func(e effects.Event) bool {
 		switch e := e.(type) {
 		case *effects.Replied:
 			return e.Corr == corr
@@ -268,7 +232,7 @@ func putMarked(t *testing.T, s *runtime.Node, to runtime.Peer, request, key stri
 // request ids and names of tenant A, tries in every way to see, replace or learn of a chunk of A, and fails; the same
 // message of a process of tenant A is served, so that each try would have worked.
 func TestTenantsAreApart(t *testing.T) {
-	f := newTenantFleet(t)
+	f := newFleet(t, tenantPolicy)
 	open := func(cfg *config.Config, identity string) *runtime.Node {
 		cfg.DrainTimeout = time.Millisecond // What the intruders hold stays until it expires.
 		n := open(t, f.secured(cfg, identity))
