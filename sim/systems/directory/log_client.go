@@ -153,7 +153,7 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 		x.aliveAt = x.now
 	}
 	wasDown, heard := x.down, 0
-	x.owners.dropOwners(e.Effects)
+	x.owners.beginStep(e.Effects)
 	x.judgeSilent(c, e.Effects) // The step drops silent workers before it handles its event.
 	switch ev := e.Event.(type) {
 	case *effects.Received:
@@ -171,8 +171,11 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 		}
 	default: // Events that do not concern the log.
 	}
-	x.handleFrames()
+	if x.handleFrames() {
+		x.owners.endFrames()
+	}
 	x.judgeOwners(c, e)
+	x.owners.endStep()
 	x.peak, x.largestMsg = max(x.peak, x.waiting+heard+8*frameMargin), max(x.largestMsg, heard)
 	sealedAny := false
 	x.giveUpOpening()
@@ -284,15 +287,15 @@ func (x *logClient) handleReplied(e *effects.Replied) {
 }
 
 // handleFrames follows how many frames a step handles. It stops at the first limit, and the directory notices only after
-// that whether any frame is left.
-func (x *logClient) handleFrames() {
+// that whether any frame is left. It reports whether the step has handled any frame.
+func (x *logClient) handleFrames() (handled bool) {
 	for n, size := 0, 0; x.unread && n < framesPerStep && size < frameBytesPerStep; n++ {
 		if len(x.frames) == 0 {
 			x.unread, x.nextReadAt = false, max(x.nextReadAt, x.now)
 			break
 		}
 		f := &x.frames[0]
-		size, x.missed = size+f.size, x.missed || f.missing
+		handled, size, x.missed = true, size+f.size, x.missed || f.missing
 		x.told.follow(f, x.now)
 		x.owners.follow(f)
 		x.frames = x.frames[1:]
@@ -304,6 +307,7 @@ func (x *logClient) handleFrames() {
 			x.told.caughtUpAt = x.now
 		}
 	}
+	return handled
 }
 
 // followEntry follows the numbers of the entries of another directory, and keeps the frames of new entries. The authors

@@ -1,6 +1,8 @@
 package directory
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
@@ -15,7 +17,15 @@ var checkOwners = oracle.NewCheck("S30", "owners of workers at directories that 
 
 // knownOwners are the possible owners of each worker at a directory, by what the directory has received and read. A
 // worker that is not in the map is unknown to the directory.
-type knownOwners struct{ byID map[workerID]ownersOf }
+type knownOwners struct {
+	byID map[workerID]ownersOf
+	// dropped are workers that the step drops while it handles frames or its message, and registered are workers that a
+	// frame of the step registers. Notes do not say which frame dropped a worker. Example: the impostor has a/1, the log
+	// tells of a/0, then another worker displaces a/1, and the log tells of a/0 again: the directory refuses the first
+	// registration of a/0.
+	dropped, registered []workerID
+	unsure              bool // the step may have dropped further workers
+}
 
 // ownersOf are the possible owners of a worker. Unknown says that the directory may not know the worker.
 type ownersOf struct {
@@ -75,6 +85,59 @@ func (b *knownOwners) setOwners(id workerID, o ownersOf) {
 	b.byID[id] = o
 }
 
+// beginStep follows the notes of a step before its frames and its message. Silent workers and workers without a connection
+// are dropped before the frames are handled, other workers during that or by the message.
+func (b *knownOwners) beginStep(out *effects.Effects) {
+	b.dropped, b.registered = b.dropped[:0], b.registered[:0]
+	notes := 0
+	for i := range out.Len() {
+		f, ok := out.At(i).(*effects.Observe)
+		if !ok || f.Fact != effects.FactDirectory {
+			continue
+		}
+		notes++
+		switch id := (workerID{instance: string(f.Why.Name), rank: f.Count}); core.NoteKind(f.ID) {
+		case core.WorkerSilent, core.WorkerDisconnected:
+			delete(b.byID, id)
+		case core.WorkerLeft, core.WorkerDisplaced:
+			b.dropped = append(b.dropped, id)
+		default:
+		}
+	}
+	b.unsure = notes >= mostNotes
+}
+
+// mostNotes is the number of notes from which on a step may have left out notes.
+const mostNotes = 256
+
+// endFrames follows which workers are gone after the frames of a step. A worker of which a later frame may have told is
+// possibly known.
+func (b *knownOwners) endFrames() {
+	for _, id := range b.dropped {
+		if slices.Contains(b.registered, id) {
+			b.markPossiblyGone(id)
+		} else {
+			delete(b.byID, id)
+		}
+	}
+	b.dropped = b.dropped[:0]
+	for id := range b.byID {
+		if b.unsure {
+			b.markPossiblyGone(id)
+		}
+	}
+}
+
+// isDropped reports whether the step may drop a worker.
+func (b *knownOwners) isDropped(id workerID) bool { return b.unsure || slices.Contains(b.dropped, id) }
+
+// endStep follows which workers the message of a step has dropped.
+func (b *knownOwners) endStep() {
+	for _, id := range b.dropped {
+		delete(b.byID, id)
+	}
+}
+
 // follow follows a frame of another directory when it is handled.
 func (b *knownOwners) follow(f *readFrame) {
 	var r sharedlog.Report
@@ -103,9 +166,11 @@ func (b *knownOwners) markPossiblyGone(id workerID) {
 // followRegistration follows a registration or a heartbeat of which the log tells. A directory that does not know the
 // worker accepts it if the worker exists: it may have no room for all that an impostor makes known.
 func (b *knownOwners) followRegistration(id workerID, p effects.Principal) {
+	b.registered = append(b.registered, id)
 	o, known := b.byID[id]
+	o.unknown = o.unknown || b.isDropped(id)
 	switch {
-	case !known && !b.isOwnedByOthers(id, p) && p != 0 && p != impostorPrincipal:
+	case !known && !o.unknown && !b.isOwnedByOthers(id, p) && p != 0 && p != impostorPrincipal:
 		o = ownersOf{principals: []effects.Principal{p}}
 	case !known:
 		o = ownersOf{unknown: true, principals: []effects.Principal{p}}
@@ -186,19 +251,4 @@ func senderOf(body []byte) (id workerID, ok bool) {
 		return workerIDOf(x.Worker), true
 	}
 	return id, false
-}
-
-// dropOwners follows the notes of a step that say that the directory has dropped a worker.
-func (b *knownOwners) dropOwners(out *effects.Effects) {
-	for i := range out.Len() {
-		f, ok := out.At(i).(*effects.Observe)
-		if !ok || f.Fact != effects.FactDirectory {
-			continue
-		}
-		switch core.NoteKind(f.ID) {
-		case core.WorkerSilent, core.WorkerLeft, core.WorkerDisconnected, core.WorkerDisplaced:
-			delete(b.byID, workerID{instance: string(f.Why.Name), rank: f.Count})
-		default:
-		}
-	}
 }
