@@ -103,6 +103,29 @@ func TestLifeBeforeIsToldLate(t *testing.T) {
 	w.wants("chunks", w.has(7), 0)
 }
 
+// A directory that is late with its reports of a restarted worker tells of both incarnations in their order. What it tells
+// of the new one is believed, although another directory has told of the new one before.
+func TestBothIncarnationsAreToldLate(t *testing.T) {
+	w := newTown(t)
+	before := sender(one, 1)
+	before.Incarnation = effects.Incarnation{9}
+	w.wants("register", w.d.Register(w.now, sender(other, 2), home()), effects.OK)
+	w.wants("the incarnation before", w.d.Register(w.now, before, home()), effects.OK)
+	w.wants("the present one by the first directory", w.operates(sender(other, 2), false, 7, 0), effects.Stale)
+	w.wants("it registers at the first directory", w.d.Register(w.now, sender(other, 2), home()), effects.Stale)
+	w.wants("and at the late one", w.d.Register(w.now, sender(one, 1), home()), effects.OK)
+	w.wants("an operation", w.operates(sender(one, 1), false, 7, 0), effects.OK)
+	w.wants("chunks", w.has(7), 1)
+
+	w = newTown(t)
+	w.beats(sender(other, 2))
+	w.beats(before)
+	w.beats(sender(one, 1))
+	w.syncs(sender(one, 1), 7, 0, 1)
+	w.wants("chunks after heartbeats", w.has(7), 1)
+	w.wants("wanted", w.wanted(), 0)
+}
+
 // A worker that is heard is asked for all where others told of it until then; and they hear who has it now.
 func TestHeardFromNowOn(t *testing.T) {
 	w := newTown(t)
