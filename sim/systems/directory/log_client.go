@@ -158,7 +158,7 @@ func (x *logClient) judgeStep(c *oracle.Call, e *oracle.StepEnded) {
 	switch ev := e.Event.(type) {
 	case *effects.Received:
 		heard = len(ev.Body)
-		x.told.recordMessage(0, ev.Body, x.now)
+		x.told.recordMessage(0, ev.Principal, ev.Body, x.now)
 	case *effects.Opened:
 		x.handleOpened(ev)
 	case *effects.Replied:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	core "github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // A directory that reads a long log may drop a worker between two frames of the same step. The judge of owners knows that
@@ -71,5 +72,21 @@ func TestOwnersOfWorkersThatAStepDrops(t *testing.T) {
 	b.endFrames()
 	if b.mayRefuse(first, owner) || b.byID[first].mayAcceptFrom(impostorPrincipal) {
 		t.Errorf("the owners are %v after a/0 was silent and the log has told of its owner", b.byID)
+	}
+}
+
+// A directory refuses the heartbeats of one of two identities that have the name of a worker, and the judge of silent workers
+// does not know of which.
+func TestSilenceOfAWorkerWithTwoOwners(t *testing.T) {
+	heartbeat := (&protocol.HeartbeatMsg{Worker: workerID{instance: "a"}.wireWorker(), Incarnation: protocol.UUID{1}}).Append(nil)
+	var b toldWorkers
+	b.recordMessage(2, impostorPrincipal, heartbeat, 1)
+	b.recordMessage(2, impostorPrincipal, heartbeat, 2)
+	x := b.byID[workerID{instance: "a"}]
+	if x == nil || x.mixed || x.at != 2 {
+		t.Fatalf("the log has told %+v of a/0", x)
+	}
+	if b.recordMessage(2, workersPrincipal, heartbeat, 3); !x.mixed {
+		t.Errorf("the log has told %+v of a/0", x)
 	}
 }

@@ -31,8 +31,9 @@ type toldWorkers struct {
 type toldWorker struct {
 	author      uint64 // 0: the directory itself has heard the worker
 	incarnation protocol.UUID
+	owner       effects.Principal
 	at          effects.Time // of the last registration or heartbeat
-	// mixed says that more than one directory, or incarnation, is known: which messages were accepted is not certain.
+	// mixed says that more than one directory, incarnation or owner is known: which messages were accepted is not certain.
 	mixed bool
 }
 
@@ -62,20 +63,20 @@ func (x *logClient) judgeSilent(c *oracle.Call, out *effects.Effects) {
 
 // hear follows a registration or a heartbeat that a directory has received: the author of an entry, or 0 for the directory
 // itself.
-func (b *toldWorkers) hear(author uint64, body []byte, now effects.Time) {
+func (b *toldWorkers) hear(author uint64, owner effects.Principal, body []byte, now effects.Time) {
 	id, incarnation, ok := decodeRegistration(body)
 	if !ok {
 		return
 	}
 	t := b.byID[id]
 	if t == nil {
-		t = &toldWorker{author: author, incarnation: incarnation, mixed: author == 0 || incarnation == protocol.UUID{}}
+		t = &toldWorker{author: author, incarnation: incarnation, owner: owner, mixed: author == 0 || incarnation == protocol.UUID{}}
 		if b.byID == nil {
 			b.byID = map[workerID]*toldWorker{}
 		}
 		b.byID[id] = t
 	}
-	t.mixed = t.mixed || t.author != author || t.incarnation != incarnation
+	t.mixed = t.mixed || t.author != author || t.incarnation != incarnation || t.owner != owner
 	t.at = now
 }
 
@@ -95,12 +96,12 @@ func (b *toldWorkers) follow(f *readFrame, now effects.Time) {
 	if r.Decode(f.body) != nil {
 		return
 	}
-	b.recordMessage(f.author, r.Body, now)
+	b.recordMessage(f.author, f.owner, r.Body, now)
 }
 
 // recordMessage records a message of a worker that a directory has received: the author of an entry, or 0 for the directory
 // itself. Any message of the worker may make the directory take the worker to report to the author.
-func (b *toldWorkers) recordMessage(author uint64, body []byte, now effects.Time) {
+func (b *toldWorkers) recordMessage(author uint64, owner effects.Principal, body []byte, now effects.Time) {
 	tag, err := protocol.PeekControllerTag(body, nil)
 	if err != nil {
 		return
@@ -109,7 +110,7 @@ func (b *toldWorkers) recordMessage(author uint64, body []byte, now effects.Time
 	var of *protocol.Worker
 	switch x := &b.messages; tag {
 	case protocol.TagRegisterMsg, protocol.TagHeartbeatMsg:
-		b.hear(author, body, now)
+		b.hear(author, owner, body, now)
 		return
 	case protocol.TagBatchedKVOperationMsg:
 		m, of = &x.operations, &x.operations.Worker
