@@ -81,10 +81,10 @@ func (d *Directory) admitWorker(now effects.Time, s *Sender, a *Address) (table.
 // heard from, isPrevious returns false, because the order may be reversed: each incarnation used separate connections,
 // and the last message of the older incarnation may have arrived last.
 //
-// Reports of the directory that the worker is followed by are in order, because that directory has already refused what
-// was from the previous incarnation. Example: a worker restarts and reports to the directories A and B, and A appends its
-// reports late. C reads of the new incarnation in B's reports, then of the old one in A's, and follows the worker by A.
-// When A's reports then tell of the new incarnation, the worker has started again as far as A knows.
+// Reports of the directory that the worker is followed by are in order, because that directory has already refused
+// messages of the previous incarnation. Example: a worker restarts and reports to the directories A and B, and A appends
+// its reports late. C reads of the new incarnation in B's reports, then of the old one in A's, and follows the worker by
+// A. When A's reports then tell of the new incarnation, C must believe them.
 func (d *Directory) isPrevious(now effects.Time, w *worker, s *Sender) bool {
 	if s.Directory != 0 && s.Directory == w.directory {
 		return false

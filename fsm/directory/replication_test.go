@@ -103,8 +103,8 @@ func TestLifeBeforeIsToldLate(t *testing.T) {
 	w.wants("chunks", w.has(7), 0)
 }
 
-// A directory that is late with its reports of a restarted worker tells of both incarnations in their order. What it tells
-// of the new one is believed, although another directory has told of the new one before.
+// A directory that is late with its reports of a restarted worker tells of both incarnations in their order. Its reports
+// of the new one are believed, although another directory has told of the new one before.
 func TestBothIncarnationsAreToldLate(t *testing.T) {
 	w := newTown(t)
 	before := sender(one, 1)

@@ -85,8 +85,8 @@ func (b *knownOwners) setOwners(id workerID, o ownersOf) {
 	b.byID[id] = o
 }
 
-// beginStep follows the notes of a step before its frames and its message. Silent workers and workers without a connection
-// are dropped before the frames are handled, other workers during that or by the message.
+// beginStep follows the notes of a step before its frames and its message. Silent workers and workers without a
+// connection are dropped before the frames are handled, other workers during that or by the message.
 func (b *knownOwners) beginStep(out *effects.Effects) {
 	b.dropped, b.registered = b.dropped[:0], b.registered[:0]
 	notes := 0

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A directory that reads a long log may drop a worker between two frames of the same step. The judge of owners knows that
-// the worker was dropped in the step, and not before which frame.
+// A directory that reads a long log may drop a worker between two frames of the same step. The judge of owners knows
+// that the worker was dropped in the step, and not before which frame.
 func TestOwnersOfWorkersThatAStepDrops(t *testing.T) {
 	const owner = workersPrincipal
 	first, second := workerID{instance: "a"}, workerID{instance: "a", rank: 1}
@@ -75,8 +75,8 @@ func TestOwnersOfWorkersThatAStepDrops(t *testing.T) {
 	}
 }
 
-// A directory refuses the heartbeats of one of two identities that have the name of a worker, and the judge of silent workers
-// does not know of which.
+// A directory refuses the heartbeats of one of two identities that have the name of a worker, and the judge of silent
+// workers does not know of which.
 func TestSilenceOfAWorkerWithTwoOwners(t *testing.T) {
 	heartbeat := (&protocol.HeartbeatMsg{Worker: workerID{instance: "a"}.wireWorker(), Incarnation: protocol.UUID{1}}).Append(nil)
 	var b toldWorkers
