@@ -46,8 +46,20 @@ proxy serves, it prints one line of JSON.
 
 With --cert and --key, clients connect by HTTPS; the files are read again within 10 s after
 they have changed, and on SIGHUP. Engines may have https addresses, with certificates of
---engine-ca. The proxy has no login: it passes the header Authorization to the engines, which
-check it (vLLM's --api-key). By default the proxy listens only on this host. Bodies must have
+--engine-ca. By default the proxy has no login: it passes the header Authorization to the
+engines, which check it (vLLM's --api-key).
+
+With --api-keys, only clients with a listed key are served, and each request gets the
+cache_salt of its key, whatever the client wrote. So a key decides to which tenant a request
+belongs. The file is read again within 10 s after it has changed, and on SIGHUP:
+
+  keys:
+    - {sha256: HEX, salt: SALT}  # printf %s "$KEY" | sha256sum; printf %s "$SALT" | kvferry tenant
+    - {sha256: HEX}              # requests without a salt
+
+With --engine-key, engines get the key in that file instead of the client's.
+
+By default the proxy listens only on this host. Bodies must have
 the type application/json, and requests from web pages of other origins are refused. One
 client address cannot take all requests and all memory; behind another proxy, all clients
 have the same address.
@@ -96,7 +108,7 @@ the proxy at once.`,
 			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(line); err != nil {
 				return errors.Join(err, p.Close(cmd.Context()))
 			}
-			defer reloadOnHangup(p.ReloadCertificate)()
+			defer reloadOnHangup(p.ReloadFiles)()
 			<-cmd.Context().Done()
 			cfg.Log.Info("draining", "remedy", "a second signal ends it at once")
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), drain)
@@ -115,6 +127,9 @@ the proxy at once.`,
 	f.StringVar(&cfg.Cert, "cert", "", "the certificate for clients, a PEM file (default: clients connect without TLS)")
 	f.StringVar(&cfg.Key, "key", "", "the key of the certificate, a PEM file")
 	f.StringVar(&cfg.EngineCA, "engine-ca", "", "the authorities of engines with https addresses, a PEM file (default: those of the system)")
+	f.StringVar(&cfg.APIKeys, "api-keys", "",
+		"the keys of clients and their cache salts, a YAML file (default: clients need no key)")
+	f.StringVar(&cfg.EngineKey, "engine-key", "", "a file with the key for engines (default: engines get the client's key)")
 	f.IntVar(&cfg.MaxConnections, "connections", cfg.MaxConnections,
 		"the maximum number of connections (default 4096, or as many as the limit of open files allows)")
 	f.IntVar(&cfg.MaxRequests, "requests", cfg.MaxRequests,

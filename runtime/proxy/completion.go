@@ -24,6 +24,10 @@ const idHeader = "X-Request-Id"
 // handleCompletion returns the handler of requests that generate text.
 func (p *Proxy) handleCompletion(a *endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		key, ok := p.admitClient(w, r)
+		if !ok {
+			return
+		}
 		body, done, ok := p.readBody(w, r)
 		if !ok {
 			return
@@ -33,6 +37,9 @@ func (p *Proxy) handleCompletion(a *endpoint) http.HandlerFunc {
 		if err == nil {
 			err = req.checkSupported()
 		}
+		if err == nil && p.keys != nil {
+			err = req.setSalt(key)
+		}
 		if err != nil {
 			p.refuseRequest(w, http.StatusBadRequest, err.Error())
 			return
@@ -40,7 +47,7 @@ func (p *Proxy) handleCompletion(a *endpoint) http.HandlerFunc {
 		p.stats.requests.Add(1)
 		ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
 		defer cancel()
-		c := newCall(w, r)
+		c := p.newCall(w, r)
 		defer func() { p.metrics.requestTime.observeTime(a.path, time.Since(c.begun)) }()
 		chosen := p.decodes.nextEngine(time.Now(), true, nil)
 		params, why := p.prefillPrompt(ctx, c, req, p.config.Decodes[chosen])
@@ -192,10 +199,14 @@ type call struct {
 }
 
 // newCall names a request. The name is also a header of the response.
-func newCall(w http.ResponseWriter, r *http.Request) call {
+func (p *Proxy) newCall(w http.ResponseWriter, r *http.Request) call {
 	id := requestID(r)
 	w.Header().Set(idHeader, id)
-	return call{path: r.URL.Path, id: id, headers: passedHeaders(r.Header, id), begun: time.Now()}
+	headers := passedHeaders(r.Header, id)
+	if p.engineKey != "" {
+		headers.Set("Authorization", "Bearer "+p.engineKey)
+	}
+	return call{path: r.URL.Path, id: id, headers: headers, begun: time.Now()}
 }
 
 // passedHeaders returns the headers that engines get.

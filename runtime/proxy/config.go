@@ -21,6 +21,11 @@ type Config struct {
 	// change. If both are empty, clients connect without TLS. EngineCA is a PEM file with the authorities of the
 	// certificates of engines with https addresses; if empty, the authorities that the system trusts.
 	Cert, Key, EngineCA string
+	// APIKeys is a YAML file with the SHA-256 of the keys by which clients are known, and the cache_salt of the requests of
+	// each. It is read again when it changes. If empty, clients need no key, and cache_salt is theirs to choose.
+	APIKeys string
+	// EngineKey is a file with the key that engines get instead of the client's. If empty, engines get the client's.
+	EngineKey string
 
 	// MaxConnections bounds the client connections, and MaxRequests the requests in flight. Zero means as many as fit
 	// into the files that the process may open, and at most 4096 and 2048. A client address may have as many requests

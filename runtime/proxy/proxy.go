@@ -42,6 +42,8 @@ type Proxy struct {
 	lastHealth healthCache
 	metrics    *metrics
 	keyPair    *secure.KeyPair // nil: clients connect without TLS
+	keys       *apiKeys        // nil: clients need no key
+	engineKey  string          // shown to engines; empty: they get the client's
 
 	healthWait    time.Duration // timeout of an engine's health check
 	minClientRate int64         // see the constant
@@ -88,6 +90,16 @@ func Listen(c Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	var keys *apiKeys
+	if c.APIKeys != "" {
+		if keys, err = openKeys(c.APIKeys, c.Log); err != nil {
+			return nil, err
+		}
+	}
+	engineKey, err := readEngineKey(c.EngineKey)
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", c.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen at %q: %w", c.Address, err)
@@ -97,7 +109,7 @@ func Listen(c Config) (*Proxy, error) {
 	for i, d := range c.Decodes {
 		urls[i] = d.URL
 	}
-	p := &Proxy{config: c, log: loglimit.New(c.Log), baseCtx: ctx, cancel: cancel, serveErr: make(chan error, 1),
+	p := &Proxy{config: c, keys: keys, engineKey: engineKey, log: loglimit.New(c.Log), baseCtx: ctx, cancel: cancel, serveErr: make(chan error, 1),
 		prefills: newFleet("prefill", c.Prefills, c.RestTime, c.PrefillTimeout+2*healthTimeout),
 		decodes:  newFleet("decode", urls, c.RestTime, 2*c.SilenceTimeout+healthTimeout),
 		slots:    newShares(int64(c.MaxRequests), 1), bodies: newShares(c.MaxTotalBytes, c.MaxBodyBytes),
@@ -150,8 +162,12 @@ func (c *Config) loadCertificates() (*secure.KeyPair, *x509.CertPool, error) {
 	return keyPair, roots, err
 }
 
-// ReloadCertificate makes the next client see the certificate that the files hold then.
-func (p *Proxy) ReloadCertificate() { p.keyPair.Reload() }
+// ReloadFiles makes the next client see the certificate, and the next request be judged by the keys, that the files hold
+// then.
+func (p *Proxy) ReloadFiles() {
+	p.keyPair.Reload()
+	p.keys.Reload()
+}
 
 // Addr returns the address that the proxy listens at.
 func (p *Proxy) Addr() net.Addr { return p.gate.Addr() }
@@ -198,10 +214,10 @@ func (p *Proxy) newHandler() http.Handler {
 		handle("POST "+a.path, p.trackRequest(p.handleCompletion(a)))
 	}
 	for _, path := range []string{"/v1/messages/count_tokens", "/tokenize", "/detokenize"} {
-		handle("POST "+path, p.trackRequest(p.relayWork))
+		handle("POST "+path, p.trackRequest(p.requireKey(p.relayWork)))
 	}
 	for _, path := range []string{"/v1/models", "/version"} {
-		handle("GET "+path, p.trackRequest(p.relayQuery))
+		handle("GET "+path, p.trackRequest(p.requireKey(p.relayQuery)))
 	}
 	for _, pattern := range []string{"GET /health", "GET /ping", "POST /ping"} {
 		handle(pattern, p.trackRequest(p.handleHealth))

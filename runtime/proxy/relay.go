@@ -24,7 +24,7 @@ func (p *Proxy) relayQuery(w http.ResponseWriter, r *http.Request) {
 	}
 	defer exit()
 	defer markWorking(r)()
-	c := newCall(w, r)
+	c := p.newCall(w, r)
 	p.firstAnswer(r.Context(), w, c, func(at int) (*http.Response, error) { return p.wholeAnswer(r.Context(), c, at) },
 		func(error) bool { return true })
 }
@@ -43,7 +43,7 @@ func (p *Proxy) relayWork(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
 	defer cancel()
-	c := newCall(w, r)
+	c := p.newCall(w, r)
 	p.firstAnswer(ctx, w, c, func(at int) (*http.Response, error) {
 		return p.sendToEngine(ctx, http.MethodPost, p.decodes.urls[at], c, req.decodeBody(nil))
 	}, isDialError)

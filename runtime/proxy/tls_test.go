@@ -74,7 +74,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("counted %+v", got)
 	}
 	present := issue(t, dir)
-	p.ReloadCertificate()
+	p.ReloadFiles()
 	if _, err := ask(former); err == nil {
 		t.Error("the former certificate is still shown")
 	}
@@ -87,7 +87,7 @@ func TestTLS(t *testing.T) {
 	if err := os.WriteFile(in(authority.KeyFile), []byte("words"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.ReloadCertificate()
+	p.ReloadFiles()
 	if res, err = ask(present); err != nil {
 		t.Fatal(err)
 	}
