@@ -25,8 +25,11 @@ var expensiveProfiles = []string{"directory", "replicas", "sought"}
 // seeds of its own, so that the other seeds use the profiles that they used before it existed.
 const trustEvery = 16
 
-// sumsEvery is the same for the profile in which engines state checksums.
-const sumsEvery = 32
+// sumsEvery and tenantsEvery are the same for the profiles in which engines state checksums, and chunks have tenants.
+const (
+	sumsEvery    = 32
+	tenantsEvery = 64
+)
 
 // mixedProfiles returns the remaining profiles, in the order of the seeds that use them: each expensive profile once,
 // and each other profile as often as there are expensive ones. The profile of the smallest worlds is left out because
@@ -35,7 +38,7 @@ const sumsEvery = 32
 func mixedProfiles() (order []string) {
 	cheap := slices.DeleteFunc(Profiles(), func(name string) bool {
 		return name == condense.Profile || name == "fleet" || name == expand.TrustProfile || name == expand.SumsProfile ||
-			slices.Contains(expensiveProfiles, name)
+			name == expand.TenantsProfile || slices.Contains(expensiveProfiles, name)
 	})
 	for _, expensive := range expensiveProfiles {
 		order = append(append(order, cheap...), expensive)
@@ -56,6 +59,9 @@ func ProfileOfSeed(seed uint64, profile string) string {
 	if seed%trustEvery == trustEvery-1 {
 		if seed%sumsEvery == sumsEvery-1 {
 			return expand.SumsProfile
+		}
+		if seed%tenantsEvery == trustEvery-1 {
+			return expand.TenantsProfile
 		}
 		return expand.TrustProfile
 	}

@@ -101,7 +101,17 @@ func useDefaults(s *shrinkState) {
 		return wasSet
 	})
 	s.tryChange(func(p *plan.Plan) bool {
-		wasSet := len(p.Topology.Identities) > 0
+		wasSet := len(p.Topology.Tenants)+len(p.Topology.KeyTenants) > 0
+		p.Topology.Tenants, p.Topology.Limited, p.Topology.KeyTenants = nil, nil, nil
+		return wasSet
+	})
+	s.tryChange(func(p *plan.Plan) bool {
+		wasSet := len(p.Topology.Limited) > 0
+		p.Topology.Limited = nil
+		return wasSet
+	})
+	s.tryChange(func(p *plan.Plan) bool {
+		wasSet := len(p.Topology.Identities) > 0 && len(p.Topology.Tenants) == 0
 		p.Topology.Identities, p.Topology.Strict = nil, false
 		return wasSet
 	})

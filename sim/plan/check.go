@@ -56,6 +56,41 @@ func checkRange[T int | uint32 | uint64 | time.Duration](c *checker, field strin
 	}
 }
 
+// TenantsMax is the highest number of a tenant in plans.
+const TenantsMax = 3
+
+// checkTenants reports the errors in the tenants of nodes and keys.
+func (p *Plan) checkTenants(c *checker) {
+	t := &p.Topology
+	if len(t.Tenants) > 0 && (len(t.Tenants) != p.NodeCount() || len(t.Identities) == 0) {
+		c.addError("topology.tenants has %v: leave it out, or give a list for each of %d nodes, and topology.identities", t.Tenants,
+			p.NodeCount())
+	}
+	for _, tenants := range t.Tenants {
+		for _, n := range tenants {
+			checkRange(c, "topology.tenants", n, 0, TenantsMax)
+		}
+	}
+	for i, n := range t.Limited {
+		if int(n) >= len(t.Tenants) || n < 0 || slices.Contains(t.Limited[:i], n) {
+			c.addError("topology.limited[%d] is n%d: list each node once that topology.tenants has", i, n)
+		}
+	}
+	for k, n := range t.KeyTenants {
+		if checkRange(c, "topology.key_tenants", n, 1, TenantsMax); k > keyNumberMax {
+			c.addError("topology.key_tenants has key %d: give keys up to %d", k, keyNumberMax)
+		}
+	}
+	for i := range p.Jobs {
+		for _, k := range p.Jobs[i].Keys {
+			if t.KeyTenants[k] != t.KeyTenants[p.Jobs[i].Keys[0]] {
+				c.addError("jobs[%d].keys are of two tenants by topology.key_tenants: give keys of one", i)
+				break
+			}
+		}
+	}
+}
+
 func (p *Plan) checkTopology(c *checker) {
 	t := &p.Topology
 	checkRange(c, "topology.senders", t.Senders, 1, NodesMax-1)
@@ -117,6 +152,7 @@ func (p *Plan) checkTopology(c *checker) {
 	if t.Strict && len(t.Identities) == 0 {
 		c.addError("topology.strict is true, and topology.identities is empty: give both, or neither")
 	}
+	p.checkTenants(c)
 	if t.Sums && t.Leased {
 		c.addError("topology.sums is true, and so is leased: give one of them")
 	}

@@ -45,6 +45,7 @@ func (p *Plan) Clone() Plan {
 	c.Topology.Windows = slices.Clone(p.Topology.Windows)
 	c.Topology.Identities = slices.Clone(p.Topology.Identities)
 	c.Topology.Origins = slices.Clone(p.Topology.Origins)
+	c.Topology.Tenants, c.Topology.Limited = slices.Clone(p.Topology.Tenants), slices.Clone(p.Topology.Limited)
 	for i := range c.Jobs {
 		c.Jobs[i].Keys = slices.Clone(c.Jobs[i].Keys)
 	}
@@ -113,6 +114,9 @@ func (p *Plan) RemoveNode(node int32) bool {
 	if int(node) < len(p.Topology.Identities) {
 		p.Topology.Identities = slices.Delete(p.Topology.Identities, int(node), int(node)+1)
 	}
+	if int(node) < len(p.Topology.Tenants) {
+		p.Topology.Tenants = slices.Delete(p.Topology.Tenants, int(node), int(node)+1)
+	}
 	if int(node) < len(p.Topology.Windows) {
 		p.Topology.Windows = slices.Delete(p.Topology.Windows, int(node), int(node)+1)
 	}
@@ -125,7 +129,7 @@ func (p *Plan) RemoveNode(node int32) bool {
 		return rest
 	}
 	p.Topology.Pull, p.Topology.Delay = remaining(p.Topology.Pull), remaining(p.Topology.Delay)
-	p.Topology.Cache = remaining(p.Topology.Cache)
+	p.Topology.Cache, p.Topology.Limited = remaining(p.Topology.Cache), remaining(p.Topology.Limited)
 	p.Topology.Moves, p.Topology.Unrenewed = remaining(p.Topology.Moves), remaining(p.Topology.Unrenewed)
 	p.Jobs, p.Items, p.Faults, p.Strikes = jobs, items, faults, strikes
 	return true

@@ -138,6 +138,12 @@ type Topology struct {
 	// identity reach no node; otherwise they do (mode permissive).
 	Identities []uint32 `yaml:"identities,omitempty,flow"`
 	Strict     bool     `yaml:"strict,omitempty"`
+	// Tenants lists the tenants that the policy gives to each node, by number; 0 is the default tenant. If the list is
+	// empty, each node has all tenants. Limited lists the nodes that hold chunks of their own tenants only. KeyTenants has
+	// the tenants of the keys that are not of the default tenant; the keys of a job are of one tenant.
+	Tenants    [][]uint32        `yaml:"tenants,omitempty,flow"`
+	Limited    []Node            `yaml:"limited,omitempty,flow"`
+	KeyTenants map[uint32]uint32 `yaml:"key_tenants,omitempty,flow"`
 	// Sums makes the engines of all nodes state checksums of their chunks, and the drivers compare what arrives. It
 	// requires planes that are not Leased.
 	Sums bool `yaml:"sums,omitempty"`

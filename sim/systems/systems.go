@@ -31,7 +31,7 @@ func Profiles() []string {
 			all = append(all, f.Profiles[i].Name)
 		}
 	}
-	return append(all, condense.Profile, expand.TrustProfile, expand.SumsProfile)
+	return append(all, condense.Profile, expand.TrustProfile, expand.SumsProfile, expand.TenantsProfile)
 }
 
 // CheckProfile returns an error if the name is not in [Profiles]. The empty name stands for the default profile.
@@ -69,6 +69,13 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 		base := expand.SumsBase(seed)
 		p := expand.Plan(seed, base, profileOfFlow(base))
 		expand.AddSums(&p)
+		return p, nil
+	}
+	if profile == expand.TenantsProfile {
+		base := expand.TenantsBase(seed)
+		p := expand.Plan(seed, base, profileOfFlow(base))
+		expand.AddTrust(&p)
+		expand.AddTenants(&p)
 		return p, nil
 	}
 	return expand.Plan(seed, profile, profileOfFlow(profile)), nil

@@ -100,13 +100,14 @@ type Request struct {
 	Incarnation  uint32
 	Channel      effects.Channel
 	Replied      bool
-	NeedsNoReply bool            // the server knows that the client is gone, or the client has repeated the request
-	IsNoise      bool            // sent by a stranger
-	isForbidden  bool            // it must change nothing, and oracles are not told of it
-	repeatsField bool            // it gives a field twice
-	VanillaJob   int             // the job of the plain sender that sent it, from 1
-	Grant        effects.GrantID // the grant that was made for it
-	At           int64           `snap:"skip"`
+	NeedsNoReply bool             // the server knows that the client is gone, or the client has repeated the request
+	IsNoise      bool             // sent by a stranger
+	isForbidden  bool             // it must change nothing, and oracles are not told of it
+	repeatsField bool             // it gives a field twice
+	Tenants      *effects.Tenants `snap:"share"` // the tenants of its client; nil: all
+	VanillaJob   int              // the job of the plain sender that sent it, from 1
+	Grant        effects.GrantID  // the grant that was made for it
+	At           int64            `snap:"skip"`
 }
 
 // IsFromNode reports whether a node sent the request, and neither a vanilla process nor a stranger.

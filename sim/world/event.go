@@ -23,11 +23,14 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 		s.command = effects.Command{Ticket: t, Body: w.System.CommandBody(n, t)}
 		ev = &s.command
 	case KindReceived:
-		proof := w.proofOf(d.A)
+		proof := w.ClientProof(d.A)
 		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.OriginOf(n, d.A),
-			Principal: proof.Principal, Roles: proof.Roles,
+			Principal: proof.Principal, Roles: proof.Roles, Tenants: proof.Tenants,
 			Channel: effects.Channel(d.B), Request: effects.Request(d.C),
 			Body: d.Body}
+		if d.C > 0 {
+			w.Requests[d.C-1].Tenants = proof.Tenants
+		}
 		if ev = &s.received; len(w.SourcePlan.Topology.Identities) > 0 && !n.Custom {
 			w.forbidden = w.System.ForbidMessage(n, &s.received)
 		}
@@ -60,7 +63,8 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 			OnReplyAfterClose.Report(&w.Panel, oracle.NoNode, ReplyAfterClose{})
 		}
 		w.Conns[d.B-1].handleReply(w, n, effects.Corr(d.A), d.Body)
-		s.replied = effects.Replied{Corr: effects.Corr(d.A), Principal: w.serverPrincipal(w.Conns[d.B-1]), Body: d.Body}
+		proof := w.ServerProof(w.Conns[d.B-1])
+		s.replied = effects.Replied{Corr: effects.Corr(d.A), Principal: proof.Principal, Tenants: proof.Tenants, Body: d.Body}
 		ev = &s.replied
 	case KindUnanswered:
 		s.unanswered = effects.Unanswered{Corr: effects.Corr(d.A), Code: effects.Code(d.B)}

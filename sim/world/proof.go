@@ -5,11 +5,41 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 )
 
-// A Proof is what a process proves on its connections: its identity, and the roles that the policy gives to that
-// identity. The zero value proves nothing.
+// A Proof is what a process proves on its connections: its identity, and the roles and the tenants that the policy gives
+// to that identity. The zero value proves nothing, and has all tenants.
 type Proof struct {
 	Principal effects.Principal
 	Roles     effects.Roles
+	Tenants   *effects.Tenants `snap:"share"`
+}
+
+// TenantOf returns a tenant, by its number in plans.
+func TenantOf(number uint32) effects.Tenant {
+	if number == 0 {
+		return 0
+	}
+	return effects.Tenant(draw.Mix(0x7E4A47, uint64(number)) | 1)
+}
+
+// strangerTenant is the number of a tenant of which no node has chunks.
+const strangerTenant = 99
+
+// tenantsOfStranger returns the tenants that the policy gives to a stranger with an identity of its own.
+func (w *World) tenantsOfStranger(s StrangerProof) *effects.Tenants {
+	if len(w.SourcePlan.Topology.Tenants) == 0 {
+		return nil
+	}
+	switch d := draw.Hash(w.Seed, draw.Noise, 8, uint64(s)); d.Below(6) {
+	case 0:
+		return nil
+	case 1:
+		return effects.NewTenants(0)
+	case 2:
+		return effects.NewTenants(0, TenantOf(1+uint32(d.Rehash().Below(3))))
+	case 3:
+		return effects.NewTenants()
+	}
+	return effects.NewTenants(TenantOf(strangerTenant))
 }
 
 // PrincipalOf returns the principal of an identity, by its number in plans.
@@ -17,8 +47,8 @@ func PrincipalOf(identity uint32) effects.Principal {
 	return effects.Principal(draw.Mix(0x1DE417177, uint64(identity)) | 1)
 }
 
-// Forbidden says that a message must change nothing, because its sender lacks the role for it or sent it in the name of
-// another identity. Oracles are then told of a tick in place of the message, and of no reply to it, because they know
+// Forbidden says that a message must change nothing, because its sender lacks the role for it, sent it in the name of
+// another identity, or names chunks of a tenant that it or the receiver lacks. Oracles are then told of a tick in place of the message, and of no reply to it, because they know
 // senders by the names in messages. [ForbiddenMessage] and [ForbiddenEnded] report the message to the oracle that
 // judges such messages.
 type Forbidden struct {
@@ -37,6 +67,7 @@ const (
 	NoRole        ForbiddenKind = iota // the sender's identity lacks the role
 	OtherIdentity                      // the message states the names of a peer with another identity
 	OtherHello                         // a hello states the name of a peer with another identity
+	OtherTenant                        // the sender or the receiver lacks the tenant of a key
 )
 
 // A StrangerProof is the number of a Proof of strangers. 0 is the Proof of a stranger without an identity.
@@ -71,7 +102,7 @@ func (w *World) ProofOf(s StrangerProof) Proof {
 	case s >= FirstNodeProof:
 		return w.Nodes[s-FirstNodeProof].Proof
 	}
-	return Proof{PrincipalOf(strangerIdentity + uint32(s)), strangerProofs[s]}
+	return Proof{PrincipalOf(strangerIdentity + uint32(s)), strangerProofs[s], w.tenantsOfStranger(s)}
 }
 
 // proofShift is the number of bits by which the id of a stranger's connection holds the number of its Proof.
@@ -83,8 +114,8 @@ func StrangerConn(s StrangerProof, number uint64) uint64 {
 	return 1<<50 | uint64(s)<<proofShift | number
 }
 
-// proofOf returns what the client of a connection proves, given the id by which its server knows the connection.
-func (w *World) proofOf(serverConn uint64) Proof {
+// ClientProof returns what the client of a connection proves, given the id by which its server knows the connection.
+func (w *World) ClientProof(serverConn uint64) Proof {
 	if IsNoiseConn(serverConn) {
 		return w.ProofOf(StrangerProof(serverConn >> proofShift))
 	}
@@ -107,12 +138,12 @@ func (w *World) proofOf(serverConn uint64) Proof {
 // IsForbidden reports whether the policy gives a node no role at a time.
 func (n *Node) IsForbidden(at int64) bool { return n.ForbiddenFrom <= at && at < n.ForbiddenUntil }
 
-// serverPrincipal returns the principal that the server of a connection proves.
-func (w *World) serverPrincipal(c *Conn) effects.Principal {
+// ServerProof returns what the server of a connection proves.
+func (w *World) ServerProof(c *Conn) Proof {
 	if c.Server >= 0 && int(c.Server) < len(w.Nodes) {
-		return w.Nodes[c.Server].Proof.Principal
+		return w.Nodes[c.Server].Proof
 	}
-	return 0
+	return Proof{}
 }
 
 // DrawStrangerProof draws what a stranger proves: nothing if security is off; an identity of its own with the roles

@@ -180,7 +180,7 @@ func (x *senderTables) handleOutcome(call *oracle.Call, w *pd.Cluster, n *world.
 			delete(x.held, e.Ticket)
 		}
 		if r != nil && r.finish == e.Ticket {
-			if e.Code == effects.Invalid || e.Code == effects.Ended {
+			if e.Code == effects.Invalid || e.Code == effects.Ended || e.Code == effects.Forbidden && e.Why.Stage == effects.StageCommand {
 				r.finish, r.uncertain = 0, true
 			} else {
 				delete(x.runs, c.Job)

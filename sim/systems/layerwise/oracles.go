@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -39,7 +40,9 @@ var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer 
 		}
 		call.CountJudged(checkCode)
 		if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
-			if pd.IsUnreliable(w) {
+			// A node that lacks the tenant of the layers refuses the saves, so their finish names too many tokens.
+			lacksTenant := c.Kind == wantFinish && pd.LacksOwnTenant(n, &ops.Save{Keys: w.Jobs[c.Job].Keys})
+			if pd.IsUnreliable(w) || lacksTenant {
 				call.CountVoid(checkCode)
 			} else {
 				call.FailCheck(checkCode, "node %d ends %s of request %q as %s, and no peer sent a false message",

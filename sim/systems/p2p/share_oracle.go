@@ -37,6 +37,7 @@ var shareOracle = oracle.New("shares and withdrawals", "an engine may share page
 		case e.Code == effects.OK || other != 0 || c.Kind == wantShare && w.Commands[c.Target-1].Released:
 		case c.Kind == wantShare && (e.Code == effects.TooMany || e.Code == effects.Draining):
 		case c.Kind == wantWithdraw && e.Code == effects.Cancelled:
+		case e.Code == effects.Forbidden && pd.LacksOwnTenant(n, c.Body):
 		default:
 			call.FailCheck(checkShared, "node %d ends ticket %d (%s) as %s, although the engine owns the pages",
 				n.AsSubject(), oracle.Ticket(e.Ticket), c.Kind, e.Code)

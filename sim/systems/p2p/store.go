@@ -114,6 +114,7 @@ var storeOracle = oracle.New("stores",
 				call.FailCheck(checkTaken, "node %d takes pages of ticket %d over into its cache, which has them from ticket %d",
 					n.AsSubject(), oracle.Ticket(e.Ticket), oracle.Ticket(gone))
 			case e.Code == effects.OK || e.Code == effects.TooMany || used != 0 || gone != 0 || !n.IsCache || n.Draining:
+			case e.Code == effects.Forbidden && pd.LacksOwnTenant(n, c.Body):
 			case !w.Commands[c.Target-1].Released:
 				call.FailCheck(checkKept, "node %d refuses to store the pages of ticket %d, although the engine owns them: %s",
 					n.AsSubject(), oracle.Ticket(e.Ticket), e.Code)

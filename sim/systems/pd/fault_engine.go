@@ -205,7 +205,7 @@ func (c *Command) checkConflict(w *Cluster, n *world.Node, e *effects.Deliver) {
 	if e.Code == effects.TooLarge && n.OffersChunks {
 		return // The machine checks the size first.
 	}
-	if n.Draining {
+	if n.Draining || e.Code == effects.Forbidden && LacksOwnTenant(n, c.Body) {
 		return
 	}
 	w.CountJudged(checkConflictCode)

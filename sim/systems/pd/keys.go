@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -30,15 +31,19 @@ const (
 
 // NumberOf returns the number of a key. The result is false if k does not contain the key.
 func (k keyTable) NumberOf(name []byte) (uint32, bool) {
-	if len(name) < len(keyTemplate) {
+	text := name
+	if protocol.TenantOf(text) != 0 {
+		text = text[:len(text)-protocol.TenantBytes]
+	}
+	if len(text) < len(keyTemplate) {
 		return 0, false
 	}
 	hash := uint32(0)
-	for i, c := range name[hashOffset : hashOffset+8] {
+	for i, c := range text[hashOffset : hashOffset+8] {
 		hash |= uint32(c&15+c>>6*9) << (4 * i)
 	}
 	id := hash * hashInverse
-	if layer := name[len(keyTemplate):]; len(layer) > 1 { // The suffix is the index of the layer in its chunk.
+	if layer := text[len(keyTemplate):]; len(layer) > 1 { // The suffix is the index of the layer in its chunk.
 		layerIndex := uint32(0)
 		for _, c := range layer[1:] {
 			layerIndex = layerIndex*10 + uint32(c-'0')
@@ -51,17 +56,21 @@ func (k keyTable) NumberOf(name []byte) (uint32, bool) {
 	return id, true
 }
 
-// keyOf returns the key with the given number, and spells it on first use.
-func (k keyTable) keyOf(id uint32, memory *world.Arena[byte]) []byte {
+// keyOf returns the key of a tenant with the given number, and spells it on first use.
+func (k keyTable) keyOf(id uint32, tenant effects.Tenant, memory *world.Arena[byte]) []byte {
 	if k[id] == nil {
-		k[id] = k.spellKey(id, memory)
+		k[id] = k.spellKey(id, tenant, memory)
 	}
 	return k[id]
 }
 
-// spellKey returns the text of the key with the given number.
-func (keyTable) spellKey(id uint32, memory *world.Arena[byte]) []byte {
-	key := memory.CopySlice([]byte(keyTemplate))
+// spellKey returns the text of the key of a tenant with the given number.
+func (keyTable) spellKey(id uint32, tenant effects.Tenant, memory *world.Arena[byte]) []byte {
+	size := len(keyTemplate)
+	if tenant != 0 {
+		size += protocol.TenantBytes
+	}
+	key := protocol.AppendTenant(append(memory.Alloc(size)[:0], keyTemplate...), uint64(tenant))
 	for i := range 8 {
 		key[hashOffset+i] = hexDigits[id*hashFactor>>(4*i)&15]
 	}

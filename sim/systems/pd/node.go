@@ -91,6 +91,7 @@ func (w *Cluster) BootNode(n *world.Node) (world.Pools, error) {
 	} else {
 		cfg.Pages = w.Setup.SenderPages
 	}
+	cfg.Tenants = w.OwnTenants(n)
 	if cfg.Delay = n.KeepsOffers; n.KeepsOffers {
 		cfg.StagingPages = min(w.SourcePlan.Bounds.Staging, cfg.Pages)
 	}

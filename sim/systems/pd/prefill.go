@@ -104,9 +104,14 @@ func AppendNumber(b []byte, n int) []byte {
 	return append(b, byte('0'+n%10))
 }
 
+// tenantOfKey returns the tenant of the key with a number in the plan.
+func (w *Cluster) tenantOfKey(id uint32) effects.Tenant {
+	return world.TenantOf(w.SourcePlan.Topology.KeyTenants[id])
+}
+
 // addKey adds the chunk with the given key number to the job.
 func (j *Job) addKey(w *Cluster, id uint32) {
-	j.Keys = append(j.Keys, w.Keys.keyOf(id, &w.Arenas.Bytes))
+	j.Keys = append(j.Keys, w.Keys.keyOf(id, w.tenantOfKey(id), &w.Arenas.Bytes))
 	j.KeyNumbers = append(j.KeyNumbers, id)
 }
 
@@ -116,10 +121,10 @@ func (j *Job) addLayers(w *Cluster, id uint32) {
 		return // The chunks of a request are distinct, because each key depends on all previous ones.
 	}
 	first := w.Setup.firstLayerKey + id*uint32(j.Layers)
-	chunk := w.Keys.spellKey(first, &w.Arenas.Bytes)
+	chunk := w.Keys.spellKey(first, w.tenantOfKey(id), &w.Arenas.Bytes)
 	j.ChunkNumbers, j.ChunkKeys = append(j.ChunkNumbers, id), append(j.ChunkKeys, chunk)
 	for layer := range uint32(j.Layers) {
-		key := protocol.AppendLayerKey(w.Arenas.Bytes.Alloc(len(keyTemplate) + 4)[:0], chunk, layer)
+		key := protocol.AppendLayerKey(w.Arenas.Bytes.Alloc(len(chunk) + 4)[:0], chunk, layer)
 		w.Keys[first+layer] = key
 		j.Keys, j.KeyNumbers = append(j.Keys, key), append(j.KeyNumbers, first+layer)
 	}

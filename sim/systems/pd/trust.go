@@ -25,6 +25,15 @@ func (w *Cluster) proofOfNode(n *world.Node) (proof world.Proof) {
 			proof.Roles |= w.rolesNeeded(plan.Node(i))
 		}
 	}
+	if tenants := w.SourcePlan.Topology.Tenants; len(tenants) > 0 {
+		var list []effects.Tenant
+		for i, identity := range all {
+			if identity == all[n.ID] {
+				list = append(list, tenantsOf(tenants[i])...)
+			}
+		}
+		proof.Tenants = effects.NewTenants(list...)
+	}
 	return proof
 }
 
@@ -234,8 +243,9 @@ func (x *RankInfo) recordHello(name effects.Incarnation, principal effects.Princ
 	}
 }
 
-// ForbidMessage reports whether a message must change nothing, because its sender lacks the role for it or has another
-// identity than the peer in whose name it is.
+// ForbidMessage reports whether a message must change nothing, because its sender lacks the role for it, because it names
+// chunks of a tenant that its sender or n lacks, or because its sender has another identity than the peer in whose name
+// it is.
 func (w *Cluster) ForbidMessage(n *world.Node, e *effects.Received) (f world.Forbidden) {
 	info := InfoOf(n)
 	var hello protocol.HixlInitRequest
@@ -250,6 +260,8 @@ func (w *Cluster) ForbidMessage(n *world.Node, e *effects.Received) (f world.For
 	switch {
 	case e.Principal != 0 && !e.Roles.Has(rolesFor(n, e)):
 		return world.Forbidden{Is: true, Kind: world.NoRole, IsCoded: isHandshakeWith(n, e) || isNamed && isRequestFor(n, e)}
+	case w.lacksTenant(n, e):
+		return world.Forbidden{Is: true, Kind: world.OtherTenant, IsCoded: isNamed && isRequestFor(n, e)}
 	case wasKnown && known != nil && known.principal != 0 && known.principal != e.Principal:
 		return world.Forbidden{Is: true, Kind: world.OtherHello, IsCoded: true, Hidden: info.Key.InboundName(name)}
 	case owner != 0 && owner != e.Principal:

@@ -169,7 +169,8 @@ func (or *fetchOracle) verifyFailure(n *world.Node, e *effects.Deliver, c *pd.Co
 		}
 	}
 	// requestEndOracle judges whether the sender reported that.
-	if or.countJudged(checkFetchCause); !or.isAllowedCode(n, c, e.Code) && !bySender {
+	forbidden := e.Code == effects.Forbidden && pd.LacksOwnTenant(n, c.Body)
+	if or.countJudged(checkFetchCause); !or.isAllowedCode(n, c, e.Code) && !bySender && !forbidden {
 		or.fail(checkFetchCause,
 			"node %d ends ticket %d (fetch) as %s without a cause that affects the fetch",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code)

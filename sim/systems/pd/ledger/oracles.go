@@ -92,6 +92,7 @@ type Oracles struct {
 	renewRetries   renewRetryOracle
 	openFailures   openFailureOracle
 	trust          trustOracle
+	tenants        tenantOracle
 	sums           sumOracle
 	origins        originOracle
 }
@@ -165,6 +166,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *renewRetryOracle { return &o.renewRetries })
 	addOracle(l, func(o *Oracles) *openFailureOracle { return &o.openFailures })
 	addOracle(l, func(o *Oracles) *trustOracle { return &o.trust })
+	addOracle(l, func(o *Oracles) *tenantOracle { return &o.tenants })
 	addOracle(l, func(o *Oracles) *sumOracle { return &o.sums })
 	addOracle(l, func(o *Oracles) *originOracle { return &o.origins })
 })

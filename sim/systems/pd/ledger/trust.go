@@ -23,6 +23,8 @@ var (
 	checkOtherIdentity = oracle.NewCheck("S29", "messages in the name of another identity")
 	checkOtherReply    = oracle.NewCheck("S29", "replies to messages in the name of another identity")
 	checkOtherHello    = oracle.NewCheck("S29", "hellos in the name of another identity")
+	checkTenant        = oracle.NewCheck("S31", "messages that name chunks of another tenant")
+	checkTenantReply   = oracle.NewCheck("S31", "replies to messages that name chunks of another tenant")
 )
 
 // trustOracle judges what identities may do.
@@ -41,6 +43,8 @@ func stateCheck(k world.ForbiddenKind) oracle.Check {
 		return checkOtherIdentity
 	case world.OtherHello:
 		return checkOtherHello
+	case world.OtherTenant:
+		return checkTenant
 	case world.NoRole:
 	}
 	return checkRole
@@ -48,8 +52,12 @@ func stateCheck(k world.ForbiddenKind) oracle.Check {
 
 // replyCheck returns the check of the reply to such a message.
 func replyCheck(k world.ForbiddenKind) oracle.Check {
-	if k == world.NoRole {
+	switch k {
+	case world.NoRole:
 		return checkRoleReply
+	case world.OtherTenant:
+		return checkTenantReply
+	case world.OtherIdentity, world.OtherHello:
 	}
 	return checkOtherReply
 }
