@@ -48,11 +48,15 @@ func KindOf(e Effect) Kind { return e.effectKind() }
 // Open makes a client connection. Completion: Opened. The driver may report OK before the peer is present, and never
 // resolves or connects synchronously. Window is the largest number of Sends that may be outstanding on the Conn: 0 and
 // 1 mean lockstep, and only Matched channels allow more.
+//
+// If Principal is not zero, the driver sends nothing to a server that does not prove this identity, also when it connects
+// again by itself: another process may listen at the address by then, and what is sent names chunks, or contains them.
 type Open struct {
-	Corr    Corr
-	Channel Channel
-	Window  uint16
-	Addr    Addr
+	Corr      Corr
+	Channel   Channel
+	Window    uint16
+	Addr      Addr
+	Principal Principal
 }
 
 // Close ends a Conn that Opened returned. The outstanding Sends on that Conn complete in their order as

@@ -9,12 +9,8 @@ import (
 // A run that uses the memory of earlier runs is the same as a run in new memory. This includes ranks, which use the
 // memory of ranks of different nodes, roles and incarnations.
 func TestRunsAgainInTheirMemory(t *testing.T) {
-	seeds := uint64(30)
-	if testing.Short() {
-		seeds = 12
-	}
 	for _, profile := range systems.Profiles() {
-		for seed := range seeds {
+		for seed := range uint64(10) {
 			p, err := Expand(seed, profile)
 			if err != nil {
 				t.Fatal(err)

@@ -1,32 +1,11 @@
 package sim
 
-import (
-	"testing"
-
-	"github.com/kvferry/kvferry/sim/systems"
-)
-
-// TestSeeds runs some seeds of every profile. The full campaign is kvferry sim run.
-func TestSeeds(t *testing.T) {
-	for _, profile := range systems.Profiles() {
-		t.Run(profile, func(t *testing.T) {
-			for seed := range uint64(40) {
-				r, err := Run(Options{Seed: seed, Profile: profile})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r.Failure != nil {
-					t.Fatal(r.Failure.String())
-				}
-			}
-		})
-	}
-}
+import "testing"
 
 // TestSameSeedSameLog verifies S16. The hash covers every line of the event log and every byte of every message.
 func TestSameSeedSameLog(t *testing.T) {
 	different := map[uint64]bool{}
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		a, err := Run(Options{Seed: seed})
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +19,7 @@ func TestSameSeedSameLog(t *testing.T) {
 		}
 		different[a.Hash] = true
 	}
-	if len(different) != 60 {
-		t.Fatalf("60 seeds gave %d different logs", len(different))
+	if len(different) != 30 {
+		t.Fatalf("30 seeds gave %d different logs", len(different))
 	}
 }

@@ -14,9 +14,11 @@ import (
 // finds a restarted peer by itself. Window limits the number of requests in flight. If a request or a reply is lost,
 // the connection stays silent until its owner closes it.
 type Conn struct {
-	Proves            Proof        `snap:"skip"` // by the client, when it connected, if its machine is a user's
-	ID                uint64       `snap:"skip"`
-	Name              plan.Subject // in draws
+	Proves Proof `snap:"skip"` // by the client, when it connected, if its machine is a user's
+	// OnlyTo is the identity to which the client wants to send; 0: any.
+	OnlyTo            effects.Principal `snap:"skip"`
+	ID                uint64            `snap:"skip"`
+	Name              plan.Subject      // in draws
 	Client            int32
 	Incarnation       uint32 // incarnation of the client
 	Channel           effects.Channel
@@ -208,7 +210,7 @@ func (n *Node) openConn(w *World, e *effects.Open) {
 	}
 	c := w.Arenas.conns.AllocCopy(Conn{ID: uint64(len(w.Conns) + 1), Client: n.ID, Incarnation: n.Incarnation, Channel: e.Channel,
 		Window: max(e.Window, 1), Server: w.findServer(e.Addr, e.Channel), Opened: w.ReadClock(n), Host: e.Addr.Host,
-		Proves: n.Proof})
+		Proves: n.Proof, OnlyTo: e.Principal})
 	c.Name = plan.AboutConn(n.ID, n.Incarnation, c.Server, e.Channel, 0)
 	n.connCounts[c.Name]++
 	c.Name = plan.AboutConn(n.ID, n.Incarnation, c.Server, e.Channel, n.connCounts[c.Name])
@@ -223,6 +225,12 @@ func (n *Node) openConn(w *World, e *effects.Open) {
 	if r, yes := w.DrawStrike(plan.FaultEffectRefused, c.Name, 0); yes {
 		c.Closed = true
 		w.QueueForNode(n, 0, Delivery{Kind: KindOpened, A: uint64(e.Corr), B: c.ID, C: uint64(drawRefusal(contract.Opening, r))})
+		return
+	}
+	if c.Server >= 0 && !w.ServerProof(c).Principal.MayActFor(e.Principal) {
+		c.Closed = true
+		w.QueueForNode(n, delay+d.HeavyTail(w.Conditions.MessageTime),
+			Delivery{Kind: KindOpened, A: uint64(e.Corr), B: c.ID, C: uint64(effects.Unreachable)})
 		return
 	}
 	if c.Server == plan.NoNode && d.Rehash().Rehash().ChancePermille(500) {

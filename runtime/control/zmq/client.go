@@ -31,7 +31,8 @@ type client struct {
 	window       int          // largest number of requests in flight
 	addr         effects.Addr // as the machine named the peer
 	at           netip.AddrPort
-	ctx          context.Context // canceled by close
+	principal    effects.Principal // only a server with this identity is sent anything; 0: any server
+	ctx          context.Context   // canceled by close
 	cancel       context.CancelFunc
 
 	// mu is held while events are posted, so that no event of a Conn is posted after the Close.

@@ -22,7 +22,7 @@ func (t *transport) dialPeer(e effects.Open) {
 	}
 	c := &client{transport: t, conn: t.nextConn(), Frames: zeromq.FramesOf(e.Channel, e.Window),
 		window:       max(int(e.Window), 1),
-		wantsReplies: e.Channel.HasReplies(), addr: e.Addr, at: at, keeperRunning: true}
+		wantsReplies: e.Channel.HasReplies(), addr: e.Addr, at: at, principal: e.Principal, keeperRunning: true}
 	c.ctx, c.cancel = context.WithCancel(t.dialing)
 	t.mu.Lock()
 	t.conns[c.conn] = c
@@ -42,7 +42,7 @@ func (t *transport) reachPeer(e *effects.Open) (conn net.Conn, server secure.Pee
 	addrs, err := t.names.Resolve(ctx, e.Addr.Host, t.config.IPv6)
 	for _, a := range addrs {
 		at = netip.AddrPortFrom(a, e.Addr.Port)
-		if conn, server, err = t.connectPeer(ctx, at, e.Channel); err == nil {
+		if conn, server, err = t.connectPeer(ctx, at, e.Channel, e.Principal); err == nil {
 			return conn, server, at, effects.OK
 		}
 	}
@@ -63,8 +63,24 @@ func (t *transport) connectAddr(ctx context.Context, at netip.AddrPort) (net.Con
 }
 
 // connectPeer connects to an address and authenticates the server there. In mode permissive a server without TLS is
-// connected to again, because the first connection is spoilt by our handshake.
-func (t *transport) connectPeer(ctx context.Context, at netip.AddrPort, channel effects.Channel) (net.Conn, secure.Peer, error) {
+// connected to again, because the first connection is spoilt by our handshake. If principal is not zero, another identity
+// is no server.
+func (t *transport) connectPeer(ctx context.Context, at netip.AddrPort, channel effects.Channel, principal effects.Principal) (
+	net.Conn, secure.Peer, error,
+) {
+	conn, peer, err := t.connectAny(ctx, at, channel)
+	if err == nil && !peer.Principal.MayActFor(principal) {
+		_ = conn.Close()
+		return nil, secure.Peer{}, errOtherServer
+	}
+	return conn, peer, err
+}
+
+// errOtherServer is the error for a server that proves another identity than the one that the connection is for.
+var errOtherServer = errors.New("the server there proves another identity than the peer that is to be reached: another process has its " +
+	"address")
+
+func (t *transport) connectAny(ctx context.Context, at netip.AddrPort, channel effects.Channel) (net.Conn, secure.Peer, error) {
 	plain, err := t.connectAddr(ctx, at)
 	if err != nil || t.config.Guard.Mode() == secure.Off {
 		return plain, secure.Peer{}, err

@@ -60,7 +60,7 @@ func (c *client) pauseReconnect(pause time.Duration) {
 func (c *client) reconnect() (net.Conn, secure.Peer) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.config.ConnectTimeout)
 	defer cancel()
-	conn, server, err := c.connectPeer(ctx, c.at, c.Channel)
+	conn, server, err := c.connectPeer(ctx, c.at, c.Channel, c.principal)
 	if err != nil && c.ctx.Err() == nil {
 		zeromq.LogUnreachable(c.limitedLog, c.Channel, c.addr, []netip.Addr{c.at.Addr()}, err)
 	}

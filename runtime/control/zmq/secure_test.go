@@ -151,3 +151,56 @@ func TestRefusedServersAndClients(t *testing.T) {
 		})
 	}
 }
+
+// A connection that was opened for an identity sends nothing to another process, neither at first nor when another process
+// has the address after the peer has gone.
+func TestOnlyThePeerGetsMessages(t *testing.T) {
+	f := newFleet(t)
+	prefill := f.guard("spiffe://fleet/prefill/1", secure.Strict)
+	start := func(identity string, at effects.Addr) *controltest.Endpoint {
+		return controltest.Start(t, zmq.Config{Guard: f.guard(identity, secure.Strict)}.Opener(),
+			control.Server{Channel: effects.ChannelAlloc, Addr: at})
+	}
+	one := start("spiffe://fleet/decode/1", local)
+	at := one.Servers()[0].Addr
+	var log logged
+	client := controltest.Start(t, zmq.Config{Guard: prefill, Log: log.Logger(), Reconnect: time.Millisecond}.Opener())
+
+	// Which identity the peer has is known by its reply.
+	corr := client.SendRequest(client.Dial(effects.ChannelAlloc, at), "who?")
+	one.SendReply(one.AwaitReceived("who?").Request, "one")
+	client.WantReply(corr, "one")
+	known := controltest.Await(t, client.Recorder, func(e *effects.Replied) bool { return e.Corr == corr }).Principal
+	if known == 0 {
+		t.Fatal("the reply names no identity")
+	}
+	open := func(corr effects.Corr, principal effects.Principal) *effects.Opened {
+		client.Open(&effects.Open{Corr: corr, Channel: effects.ChannelAlloc, Addr: at, Principal: principal})
+		return controltest.Await(t, client.Recorder, func(e *effects.Opened) bool { return e.Corr == corr })
+	}
+	if o := open(1000, known+1); o.Code != effects.Unreachable {
+		t.Errorf("a connection for another identity: %v", o.Code)
+	}
+	log.await(t, "proves another identity")
+	bound := open(1001, known)
+	corr = client.SendRequest(bound.Conn, "for one")
+	one.SendReply(one.AwaitReceived("for one").Request, "yes")
+	client.WantReply(corr, "yes")
+
+	// Another member of the fleet gets the address.
+	one.Stop()
+	two := start("spiffe://fleet/decode/2", at)
+	client.SendRequest(bound.Conn, "a key of one")
+	other := client.SendRequest(client.Dial(effects.ChannelAlloc, at), "for anybody")
+	two.SendReply(two.AwaitReceived("for anybody").Request, "yes")
+	client.WantReply(other, "yes")
+	if n := controltest.Count(two.Recorder, func(e *effects.Received) bool { return string(e.Body) == "a key of one" }); n > 0 {
+		t.Error("another process got what was for the peer")
+	}
+	// The peer is back, and is sent what waited.
+	two.Stop()
+	again := start("spiffe://fleet/decode/1", at)
+	corr = client.SendRequest(open(1002, known).Conn, "again")
+	again.SendReply(again.AwaitReceived("again").Request, "yes")
+	client.WantReply(corr, "yes")
+}

@@ -38,32 +38,32 @@ func (w *Cluster) lacksTenant(n *world.Node, e *effects.Received) bool {
 		return false
 	}
 	own := InfoOf(n).Cfg.Tenants
-	return slices.ContainsFunc(keysIn(e), func(key []byte) bool {
+	return slices.ContainsFunc(KeysIn(e.Channel, e.Body), func(key []byte) bool {
 		tenant := effects.Tenant(protocol.TenantOf(key))
 		return !e.Tenants.Has(tenant) || !own.Has(tenant)
 	})
 }
 
-// keysIn returns the keys that a message names.
-func keysIn(e *effects.Received) [][]byte {
+// KeysIn returns the keys that a request on a channel names.
+func KeysIn(channel effects.Channel, body []byte) [][]byte {
 	var alloc protocol.AllocRequest
 	var offer protocol.PullReadyNotif
 	var query protocol.CacheQueryRequest
 	var get protocol.AscendBatchedLookupAndGetMsg
-	switch e.Channel {
+	switch channel {
 	case effects.ChannelAlloc:
-		if alloc.Decode(e.Body, &WireLimits) == nil {
+		if alloc.Decode(body, &WireLimits) == nil {
 			return alloc.Keys
 		}
-		if offer.Decode(e.Body, &WireLimits) == nil {
+		if offer.Decode(body, &WireLimits) == nil {
 			return offer.Keys
 		}
 	case effects.ChannelQuery:
-		if query.Decode(e.Body, &WireLimits) == nil {
+		if query.Decode(body, &WireLimits) == nil {
 			return query.Keys
 		}
 	case effects.ChannelLookup:
-		if get.Decode(e.Body, &WireLimits) == nil {
+		if get.Decode(body, &WireLimits) == nil {
 			return get.Keys
 		}
 	default:

@@ -191,7 +191,7 @@ func (f *Source) sendQueued(e *flow.Env, h table.Handle) {
 		if w.conn.ID() == 0 {
 			w.phase = connOpening
 			w.conn.OpenSingle(&e.Env, e.Corrs.Open(sourceRef(kindOpen, h)), effects.ChannelAlloc,
-				effects.Addr{Host: w.addr.Host, Port: w.addr.AllocPort})
+				effects.Addr{Host: w.addr.Host, Port: w.addr.AllocPort}, 0) // It names no chunk.
 		} else {
 			f.sendEnd(e, h, w)
 		}

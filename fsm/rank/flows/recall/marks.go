@@ -30,4 +30,5 @@ var Marks = effects.NewMarks[struct {
 	QueryOther         effects.Mark
 	QueryOver          effects.Mark
 	EndsCut            effects.Mark
+	ServerChanged      effects.Mark // a connection was opened to another identity than the peer has, and is replaced
 }](13)

@@ -13,6 +13,7 @@ import (
 type peerConn struct {
 	addr         effects.Addr
 	conn         link.Conn
+	server       effects.Principal // the identity that the connection was opened to; 0: any
 	isOpening    bool
 	queries      table.List   // the recalls with a query to send
 	doneMessages table.List   // the recalls with a done message to send: sent first, because they free memory
@@ -53,14 +54,19 @@ func (f *Source) takeConn(e *flow.Env, addr effects.Addr) table.Handle {
 	return h
 }
 
-// prepareConn reports whether a message can be sent now. If there is no connection, prepareConn opens it.
-func (f *Source) prepareConn(e *flow.Env, h table.Handle) bool {
+// prepareConn reports whether a message can be sent now. If there is no connection, prepareConn opens it. If server is not
+// zero, the message is only for a server with that identity, and a connection to another one is replaced when it is free.
+func (f *Source) prepareConn(e *flow.Env, h table.Handle, server effects.Principal) bool {
 	w := f.conns.Get(h)
+	if w.conn.CanSend() && server != 0 && server != w.server {
+		e.Out.Mark(Marks.ServerChanged)
+		w.conn.Close(&e.Env)
+	}
 	if w.conn.ID() != 0 || w.isOpening {
 		return w.conn.CanSend()
 	}
-	w.isOpening = true
-	w.conn.OpenSingle(&e.Env, e.Corrs.Open(sourceRef(kindOpen, h)), effects.ChannelQuery, w.addr)
+	w.isOpening, w.server = true, server
+	w.conn.OpenSingle(&e.Env, e.Corrs.Open(sourceRef(kindOpen, h)), effects.ChannelQuery, w.addr, server)
 	return false
 }
 
@@ -144,7 +150,7 @@ func (f *Source) sendQueued(e *flow.Env, h table.Handle) {
 		return
 	}
 	if x := w.doneMessages.Front(); x != 0 {
-		if f.prepareConn(e, h) {
+		if f.prepareConn(e, h, 0) { // It names no chunk.
 			f.rows.Unlink(&w.doneMessages, x)
 			f.sendDone(e, x)
 		}
@@ -154,7 +160,7 @@ func (f *Source) sendQueued(e *flow.Env, h table.Handle) {
 		r := f.rows.Get(x)
 		g, cause := e.Links.Outbound(r.peer).Gate()
 		if g == link.GateOpen {
-			if !f.prepareConn(e, h) {
+			if !f.prepareConn(e, h, e.Links.IncarnationOf(r.peer).Principal()) {
 				return
 			}
 			f.rows.Unlink(&w.queries, x)

@@ -36,7 +36,7 @@ func (c *outboundView) startHandshake() {
 	p.state, p.absent, p.otherKind, c.x.link.failedPlanes = Opening, false, false, ""
 	p.epoch++
 	at := effects.Addr{Host: p.addr.Host, Port: p.addr.InitPort}
-	p.conn.OpenSingle(c.v, c.openCorr(kindOpenInit), effects.ChannelInit, at)
+	p.conn.OpenSingle(c.v, c.openCorr(kindOpenInit), effects.ChannelInit, at, 0)
 	c.startStageTimer()
 }
 

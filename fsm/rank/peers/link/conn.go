@@ -26,15 +26,18 @@ func (c *Conn) ID() effects.Conn { return c.id }
 // CanSend reports whether a request can be sent now.
 func (c *Conn) CanSend() bool { return c.id != 0 && c.inFlight < max(c.window, 1) }
 
-// OpenSingle opens the connection for one request at a time. The completion (Opened) will name corr.
-func (c *Conn) OpenSingle(v *env.Env, corr effects.Corr, channel effects.Channel, addr effects.Addr) {
-	c.OpenWindow(v, corr, channel, 0, addr)
+// OpenSingle opens the connection for one request at a time. The completion (Opened) will name corr. If server is not
+// zero, only a server with that identity gets what is sent.
+func (c *Conn) OpenSingle(v *env.Env, corr effects.Corr, channel effects.Channel, addr effects.Addr, server effects.Principal) {
+	c.OpenWindow(v, corr, channel, 0, addr, server)
 }
 
 // OpenWindow opens the connection for up to window requests in flight.
-func (c *Conn) OpenWindow(v *env.Env, corr effects.Corr, channel effects.Channel, window uint16, addr effects.Addr) {
+func (c *Conn) OpenWindow(
+	v *env.Env, corr effects.Corr, channel effects.Channel, window uint16, addr effects.Addr, server effects.Principal,
+) {
 	c.opening, c.window = true, window
-	v.Out.Open(effects.Open{Corr: corr, Channel: channel, Window: window, Addr: addr})
+	v.Out.Open(effects.Open{Corr: corr, Channel: channel, Window: window, Addr: addr, Principal: server})
 }
 
 // OnOpened handles the completion of Open or OpenWindow. The owner will receive the loss of the connection.

@@ -40,7 +40,7 @@ func (l *Links) AcquireLane(v *env.Env, h table.Handle, laneID Lane) effects.Con
 		case laneID == LaneCommit:
 			window = 0
 		}
-		lane.OpenWindow(v, c.openCorr(kindOpenLane+uint8(laneID)), channel, window, at)
+		lane.OpenWindow(v, c.openCorr(kindOpenLane+uint8(laneID)), channel, window, at, c.x.principal)
 		return 0
 	}
 	if !lane.CanSend() {

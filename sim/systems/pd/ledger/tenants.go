@@ -19,6 +19,7 @@ import (
 var (
 	checkTenantTold    = oracle.NewCheck("S31", "names of chunks in messages")
 	checkTenantLease   = oracle.NewCheck("S31", "tenants of leased chunks")
+	checkKeysReader    = oracle.NewCheck("S31", "identities to which names of chunks are sent")
 	checkTenantCommand = oracle.NewCheck("S31", "commands that name chunks of another tenant")
 )
 
@@ -28,6 +29,7 @@ type tenantOracle struct{ oracleBase }
 func (*tenantOracle) subscribe(l *oracle.Subscriptions[tenantOracle]) {
 	oracle.On(l, func(o *tenantOracle, _ *oracle.Call, e world.SendingRequest) {
 		o.checkBody(e.Node, e.Body, o.w.ServerProof(e.Conn).Tenants, "a request")
+		o.checkConn(e)
 	})
 	oracle.On(l, func(o *tenantOracle, _ *oracle.Call, e world.SendingReply) {
 		o.checkBody(e.Node, e.Body, o.w.Requests[e.Request-1].Tenants, "a reply")
@@ -72,6 +74,19 @@ func (o *tenantOracle) checkBody(n *world.Node, body []byte, may *effects.Tenant
 				effects.Tenant(tenant), what, may)
 			return
 		}
+	}
+}
+
+// checkConn checks that a request that names chunks is sent on a connection that was opened for the identity of the
+// server. The driver sends nothing on it to a process of another identity that has the address later.
+func (o *tenantOracle) checkConn(e world.SendingRequest) {
+	server := o.w.ServerProof(e.Conn).Principal
+	if e.Node.Custom || server == 0 || len(pd.KeysIn(e.Conn.Channel, e.Body)) == 0 {
+		return
+	}
+	if o.countJudged(checkKeysReader); e.Conn.OnlyTo != server {
+		o.fail(checkKeysReader, "node %d names chunks in a request on connection %d, which was opened for identity %d, and its server "+
+			"proves %d", e.Node.AsSubject(), oracle.Conn(e.Conn.ID), e.Conn.OnlyTo, server)
 	}
 }
 
