@@ -45,6 +45,7 @@ type serving struct {
 	confirms []effects.Code
 	stored   [][]byte         // into pages of ours
 	tenants  *effects.Tenants // of the senders of messages; nil: all
+	realm    effects.Realm    // of the senders of messages
 	// isRenamed says that classes go to other peers while what landed for them is kept.
 	isRenamed bool
 }
@@ -164,7 +165,7 @@ func (r *serving) connectFrom(n byte, origin effects.Origin) effects.Incarnation
 	size, _ := layout.PageBytes()
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
 		ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Incarnation: protocol.UUID(peer), PageBytes: size, Layout: layout}}
-	r.step(&effects.Received{Conn: 1, Origin: origin, Channel: effects.ChannelInit, Request: helloRequest, Body: m.Append(nil)})
+	r.step(&effects.Received{Conn: 1, Origin: origin, Realm: r.realm, Channel: effects.ChannelInit, Request: helloRequest, Body: m.Append(nil)})
 	for class := range r.rank.links.CountClasses() {
 		if r.rank.links.PeerID(class) == peer {
 			return peer
@@ -210,7 +211,7 @@ func (r *serving) requestPages(who effects.Incarnation, list [][]byte, change fu
 		change(&m)
 	}
 	r.step(&effects.Received{
-		Conn: effects.Conn(request), Channel: effects.ChannelAlloc, Request: request, Body: m.Append(nil),
+		Conn: effects.Conn(request), Realm: r.realm, Channel: effects.ChannelAlloc, Request: request, Body: m.Append(nil),
 	})
 	return request
 }

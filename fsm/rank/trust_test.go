@@ -15,7 +15,7 @@ const alice, mallory = effects.Principal(0xA), effects.Principal(0xB)
 func (r *serving) sendAs(who effects.Principal, roles effects.Roles, c effects.Channel, body []byte) (replies [][]byte) {
 	r.t.Helper()
 	r.requests++
-	r.step(&effects.Received{Conn: effects.Conn(r.requests), Principal: who, Roles: roles, Tenants: r.tenants, Channel: c,
+	r.step(&effects.Received{Conn: effects.Conn(r.requests), Principal: who, Roles: roles, Tenants: r.tenants, Realm: r.realm, Channel: c,
 		Request: helloRequest + r.requests, Body: body})
 	for i := range r.out.Len() {
 		if e, ok := r.out.At(i).(*effects.Reply); ok {

@@ -47,6 +47,7 @@ var untunedNumbers = map[string]string{
 	"prng mask":                 "likewise",
 	"prng length":               "of SipHash",
 	"landing hashMultiplier":    "of a hash",
+	"store realmFactor":         "of a hash",
 	"link million":              "a unit",
 	"loan StateCount":           "how many there are",
 	"p2p headerBytes":           "the form of a message",

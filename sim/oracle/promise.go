@@ -47,6 +47,8 @@ var promises = map[string]string{
 		"identity changes nothing and is refused",
 	"S30": "a worker's name at directories stays with the identity that proved it",
 	"S31": "a chunk of a tenant is received from, sent to and named to none but those that have the tenant",
+	"S32": "what a peer of another trust domain sends is given to nobody of this node's domain, and nothing is read back " +
+		"from such a peer",
 	"S33": "a chunk is used only with the content of which its first engine stated the checksum, and the checksum goes with it",
 	"L1":  "each command has exactly one outcome by its deadline plus a grace; held memory is returned",
 	"L2":  "pinned pages are returned within the lease and the bound of the revocation",

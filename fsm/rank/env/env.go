@@ -43,6 +43,8 @@ type PeerInfo interface {
 	PeerName(class int) string
 	// HasTenant reports whether the inbound peer of a class may be told of chunks of a tenant.
 	HasTenant(class int, tenant effects.Tenant) bool
+	// RealmOf returns the trust domain of the inbound peer of a class.
+	RealmOf(class int) effects.Realm
 	// HasLink reports whether the link exists and leads to a peer.
 	HasLink(link effects.Link) bool
 }
@@ -55,6 +57,15 @@ func (v *Env) HasLink(link effects.Link) bool { return v.Peers == nil || v.Peers
 // reports true.
 func (v *Env) HasTenant(class int, tenant effects.Tenant) bool {
 	return v.Peers == nil || v.Peers.HasTenant(class, tenant)
+}
+
+// RealmOf returns the trust domain of the inbound peer of a class. It is the domain of this node if there is no such
+// peer, or without Peers.
+func (v *Env) RealmOf(class int) effects.Realm {
+	if v.Peers == nil {
+		return 0
+	}
+	return v.Peers.RealmOf(class)
 }
 
 // PeerName returns the name of the inbound peer of a class, or "" if the name is not known.

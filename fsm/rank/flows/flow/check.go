@@ -65,14 +65,15 @@ func checkLayout(cfg *Config, n int, layout protocol.Layout, lastTokens uint32) 
 	return effects.OK, nil
 }
 
-// HashBatch returns a hash of the keys, in order, and of the number of tokens in the last chunk. A retry has the same
-// hash as its first attempt. HashBatch also stores the hashes of the keys in r.Hashes.
-func (r *Rooms) HashBatch(keys [][]byte, lastTokens uint32) uint64 {
-	r.Hashes = r.Hashes[:0]
+// HashBatch returns a hash of the keys that a peer of a class names, in order, and of the number of tokens in the last
+// chunk. A retry has the same hash as its first attempt. HashBatch also stores the hashes of the keys in e.Hashes.
+func (e *Env) HashBatch(class int, keys [][]byte, lastTokens uint32) uint64 {
+	e.Hashes = e.Hashes[:0]
+	realm := e.RealmOf(class)
 	for _, key := range keys {
-		r.Hashes = append(r.Hashes, r.Store.HashKey(key))
+		e.Hashes = append(e.Hashes, e.Store.HashIn(realm, key))
 	}
-	return landing.ContentHash(r.Hashes, lastTokens)
+	return landing.ContentHash(e.Hashes, lastTokens)
 }
 
 // CheckKeys checks whether an engine's command may request chunks by these keys.

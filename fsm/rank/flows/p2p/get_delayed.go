@@ -36,7 +36,7 @@ func (f *Requester) keepLoan(e *flow.Env, h table.Handle, r *getRow) {
 		f.finishGet(e, h, r, effects.TooMany)
 		return
 	}
-	p := e.Landings.PlanKeys(&e.Store, ownClass, f.keys, m.Ext.Sums, e.Cfg.Layout.TokenCount(), true)
+	p := e.Landings.PlanKeys(&e.Env, &e.Store, ownClass, f.keys, m.Ext.Sums, e.Cfg.Layout.TokenCount(), true)
 	p.EndFills(&e.Env, &e.Store) // PlanKeys began fills, but nothing is read now.
 	if p.PagesNeeded() == 0 {
 		e.Out.Mark(Marks.CameElsewhere)

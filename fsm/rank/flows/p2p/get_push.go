@@ -36,7 +36,7 @@ func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *getRow) bool {
 		f.failUnsentNoPages(e, h, r)
 		return false
 	}
-	p := e.Landings.PlanKeys(&e.Store, ownClass, f.keys, nil, e.Cfg.Layout.TokenCount(), false)
+	p := e.Landings.PlanKeys(&e.Env, &e.Store, ownClass, f.keys, nil, e.Cfg.Layout.TokenCount(), false)
 	if !p.FitsPool(&e.Env, &e.Store, e.LandingPool(), ownClass) {
 		p.EndFills(&e.Env, &e.Store)
 		f.failUnsentNoPages(e, h, r)

@@ -124,7 +124,7 @@ func (f *Requester) startRead(e *flow.Env, h table.Handle, r *getRow) {
 		f.failNoPages(e, h, r)
 		return
 	}
-	p := e.Landings.PlanKeys(&e.Store, ownClass, f.keys, m.Ext.Sums, e.Cfg.Layout.TokenCount(), true)
+	p := e.Landings.PlanKeys(&e.Env, &e.Store, ownClass, f.keys, m.Ext.Sums, e.Cfg.Layout.TokenCount(), true)
 	if !p.FitsPool(&e.Env, &e.Store, e.LandingPool(), ownClass) {
 		p.EndFills(&e.Env, &e.Store)
 		f.failNoPages(e, h, r)

@@ -155,7 +155,7 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 	}
 	timeout := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.AllocTimeout)))
 	row := allocqueue.Row{
-		Owner: kernel.OwnerPullTarget, ContentHash: e.HashBatch(m.Keys, m.LastChunkTokens), OfferID: m.PullID, Class: class,
+		Owner: kernel.OwnerPullTarget, ContentHash: e.HashBatch(class, m.Keys, m.LastChunkTokens), OfferID: m.PullID, Class: class,
 		RequestHash: request, Peer: peerID,
 		Operation: operation, Attempt: m.Ext.Attempt,
 		AwaitsLink: reached == 0 && e.Pending.WaitsForLink(class),
@@ -218,7 +218,7 @@ func (t *Target) handleRepeat(
 			t.rejoinQueue(e, ev, from, peerID, operation, request)
 	case !x.IsOwnRead(): // The operation id belongs to a push of this sender.
 		t.refuseOffer(e, from, effects.Withdrawn, &effects.Why{Field: "kvf_op", Ours: "of a push"})
-	case x.Request != request || x.ContentHash != e.HashBatch(t.offer.Keys, t.offer.LastChunkTokens):
+	case x.Request != request || x.ContentHash != e.HashBatch(from.Class, t.offer.Keys, t.offer.LastChunkTokens):
 		t.refuseReusedOperation(e, from)
 	case x.Revoking:
 		e.Out.Mark(flow.Marks.OfferedAgain)
@@ -241,7 +241,8 @@ func (t *Target) rejoinQueue(
 	switch {
 	case q == nil:
 		return false
-	case q.Owner != kernel.OwnerPullTarget || q.RequestHash != request || q.ContentHash != e.HashBatch(t.offer.Keys, t.offer.LastChunkTokens):
+	case q.Owner != kernel.OwnerPullTarget || q.RequestHash != request ||
+		q.ContentHash != e.HashBatch(from.Class, t.offer.Keys, t.offer.LastChunkTokens):
 		t.refuseReusedOperation(e, from)
 	default:
 		e.Out.Mark(flow.Marks.AskedAgain)
@@ -267,7 +268,7 @@ func (t *Target) refuseWaiting(
 ) {
 	q := e.Pending.Get(h)
 	t.decodeWaiting(e, q)
-	e.HashBatch(t.offer.Keys, 0)
+	e.HashBatch(q.Class, t.offer.Keys, 0)
 	e.LoseChunks(e.Hashes, code)
 	t.refuseOffer(e, flow.Sender{Request: q.Request, Conn: q.Conn, Class: q.Class}, code, why)
 	e.Pending.Remove(&e.Env, h)

@@ -28,7 +28,7 @@ func (t *Target) keepOffer(e *flow.Env, ev *effects.Received, class int) {
 		return
 	}
 	request := e.Store.HashRequest(m.Ext.Request)
-	p := e.Landings.PlanKeys(&e.Store, class, m.Keys, m.Ext.Sums, m.LastChunkTokens, true)
+	p := e.Landings.PlanKeys(&e.Env, &e.Store, class, m.Keys, m.Ext.Sums, m.LastChunkTokens, true)
 	p.EndFills(&e.Env, &e.Store) // The plan began fills, which nothing would complete.
 	t.presentIndexes = p.ClaimReady(&e.Env, &e.Store, class, request, t.presentIndexes[:0])
 	if p.PagesNeeded() == 0 {
@@ -73,7 +73,7 @@ func (t *Target) handleKeptRepeat(
 	if o == nil {
 		return false
 	}
-	if o.Request != request || o.BatchHash != e.HashBatch(t.offer.Keys, t.offer.LastChunkTokens) {
+	if o.Request != request || o.BatchHash != e.HashBatch(from.Class, t.offer.Keys, t.offer.LastChunkTokens) {
 		t.refuseReusedOperation(e, from)
 		return true
 	}

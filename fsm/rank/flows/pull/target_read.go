@@ -66,7 +66,7 @@ func (t *Target) startRead(
 			return allocqueue.Shortfall{}, true
 		}
 	}
-	p := e.Landings.PlanKeys(&e.Store, class, m.Keys, m.Ext.Sums, m.LastChunkTokens, true)
+	p := e.Landings.PlanKeys(&e.Env, &e.Store, class, m.Keys, m.Ext.Sums, m.LastChunkTokens, true)
 	fresh := p.PagesNeeded()
 	if !p.FitsPool(&e.Env, &e.Store, e.Pool, class) {
 		p.EndFills(&e.Env, &e.Store)

@@ -176,10 +176,10 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 		timeout = effects.Duration(min(m.Ext.PatienceNS, uint64(timeout)))
 	}
 	row := allocqueue.Row{
-		Owner: kernel.OwnerPushTarget, Class: class, RequestHash: request, ContentHash: e.HashBatch(m.Keys, m.LastChunkTokens),
+		Owner: kernel.OwnerPushTarget, Class: class, RequestHash: request, ContentHash: e.HashBatch(class, m.Keys, m.LastChunkTokens),
 		Peer: peerID, Operation: operation, PagesMax: m.Ext.Layers,
 	}
-	t.hashChunks(e)
+	t.hashChunks(e, class)
 	if len(m.Ext.Carried) > 0 { // Carried bytes do not wait: the reply names pages for the chunks.
 		m.Ext.Carried = nil
 		smaller := *ev
@@ -210,7 +210,7 @@ func (t *Target) handleRepeat(
 	e *flow.Env, ev *effects.Received, from flow.Sender, peerID effects.Incarnation, operation, request uint64,
 ) bool {
 	if batchHash, taken := e.Landings.FindCarried(peerID, operation); taken {
-		if batchHash != request^e.HashBatch(t.message.Keys, t.message.LastChunkTokens) {
+		if batchHash != request^e.HashBatch(from.Class, t.message.Keys, t.message.LastChunkTokens) {
 			t.refuseReusedOperation(e, from)
 			return true
 		}
@@ -221,7 +221,7 @@ func (t *Target) handleRepeat(
 		return true
 	}
 	if x := e.Landings.FindOperation(&e.Env, peerID, operation); x != nil && !x.IsOwnRead() {
-		if x.Request != request || x.ContentHash != e.HashBatch(t.message.Keys, t.message.LastChunkTokens) {
+		if x.Request != request || x.ContentHash != e.HashBatch(from.Class, t.message.Keys, t.message.LastChunkTokens) {
 			t.refuseReusedOperation(e, from)
 			return true
 		}
@@ -247,7 +247,7 @@ func (t *Target) rejoinQueue(
 	case q == nil:
 		return false
 	case q.Owner != kernel.OwnerPushTarget || q.RequestHash != request ||
-		q.ContentHash != e.HashBatch(t.message.Keys, t.message.LastChunkTokens):
+		q.ContentHash != e.HashBatch(from.Class, t.message.Keys, t.message.LastChunkTokens):
 		t.refuseReusedOperation(e, from)
 	default:
 		e.Out.Mark(flow.Marks.AskedAgain)
@@ -269,8 +269,8 @@ func (t *Target) refuseWaiting(
 ) {
 	q := e.Pending.Get(h)
 	t.decodeWaiting(e, q)
-	e.HashBatch(t.message.Keys, 0)
-	t.hashChunks(e)
+	e.HashBatch(q.Class, t.message.Keys, 0)
+	t.hashChunks(e, q.Class)
 	e.LoseChunks(e.Hashes, code)
 	from := flow.Sender{Request: q.Request, Conn: q.Conn, Class: q.Class, Extended: t.message.HasExt}
 	t.refuseRequest(e, from, len(t.message.Keys), code, why)

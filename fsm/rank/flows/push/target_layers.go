@@ -83,24 +83,24 @@ func wholeChunksReason() *effects.Why {
 	}
 }
 
-// hashChunks sets e.Hashes to the hashes of the chunks of the layers that t.message names. Messages without layers
-// have no effect.
-func (t *Target) hashChunks(e *flow.Env) {
+// hashChunks sets e.Hashes to the hashes of the chunks of the layers that t.message, of a peer of a class, names.
+// Messages without layers have no effect.
+func (t *Target) hashChunks(e *flow.Env, class int) {
 	if !t.namesLayers() {
 		return
 	}
 	e.Hashes = e.Hashes[:0]
 	for _, key := range t.message.Keys {
 		if name, _, err := e.Landings.Bundles.ParseLayerKey(key, e.Cfg.Wire.KeyBytes); err == nil {
-			e.Hashes = append(e.Hashes, e.Store.HashKey(name))
+			e.Hashes = append(e.Hashes, e.Store.HashIn(e.RealmOf(class), name))
 		}
 	}
 }
 
 // loseChunks reports the chunks of t.message as lost with the given code, so that the Gets that wait for these chunks
 // are looked at again: the batch may have been in the queue, and Gets may have counted on it.
-func (t *Target) loseChunks(e *flow.Env, code effects.Code) {
-	t.hashChunks(e)
+func (t *Target) loseChunks(e *flow.Env, class int, code effects.Code) {
+	t.hashChunks(e, class)
 	e.LoseChunks(e.Hashes, code)
 }
 
@@ -112,7 +112,7 @@ func (t *Target) planLayers(e *flow.Env, replyTo effects.Request, class int, pee
 	run := bundle.Run{Class: class, Peer: peerID, Request: requestHash, Epoch: m.Ext.Epoch}
 	from := flow.Sender{Request: replyTo, Class: class, Extended: true}
 	if code := e.Landings.Bundles.EnterEpoch(&e.Env, &run); code != effects.OK {
-		t.loseChunks(e, code)
+		t.loseChunks(e, class, code)
 		t.refuseRequest(e, from, len(m.Keys), code, &effects.Why{
 			Field: "kvf_epoch", Theirs: flow.FormatCount(m.Ext.Epoch), Ours: "a later one of this request",
 		})
@@ -126,7 +126,7 @@ func (t *Target) planLayers(e *flow.Env, replyTo effects.Request, class int, pee
 		return nil, lacks, false // The request is looked at again when pages become free.
 	}
 	if code != effects.OK {
-		t.loseChunks(e, code)
+		t.loseChunks(e, class, code)
 		e.Out.Mark(flow.Marks.AllocRefused)
 		t.refuseRequest(e, from, len(m.Keys), code, &effects.Why{
 			Field: "keys[" + strconv.Itoa(i) + "]", Ours: "a requested layer of a chunk whose earlier layers have arrived",

@@ -26,7 +26,7 @@ func (t *Target) serveRequest(
 			return lacks, done
 		}
 	} else if p = e.Landings.PlanKeys(
-		s, class, t.message.Keys, t.message.Ext.Sums, lastTokens, t.cfg.ReplyForm != protocol.FormAsync1,
+		&e.Env, s, class, t.message.Keys, t.message.Ext.Sums, lastTokens, t.cfg.ReplyForm != protocol.FormAsync1,
 	); !p.FitsPool(&e.Env, s, e.Pool, class) {
 		p.EndFills(&e.Env, s)
 		return e.ShortfallOf(p, allocqueue.MaxTime), false

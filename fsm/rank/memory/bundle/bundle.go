@@ -254,6 +254,9 @@ func (b *Bundles) Begin(v *env.Env, s *store.Store, run *Run, operation, hash ui
 		lossCount:     b.losses.CountFor(run.Class),
 		finalDeadline: v.Now.Add(b.cfg.BundleMaxTTL),
 	}
+	if v.RealmOf(run.Class) != 0 {
+		s.MarkForeign(r.entry)
+	}
 	for layer := range b.cfg.Layers {
 		at, p := b.places.Add()
 		*p = place{bundle: h, layer: layer}

@@ -39,7 +39,7 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, run *bundle.Run, b *La
 	p.Keys, p.Lengths, p.Sums, p.Hashes = p.Keys[:0], p.Lengths[:0], p.Sums[:0], p.Hashes[:0]
 	p.begunBundles = p.begunBundles[:0]
 	p.Unpromised = false
-	length := uint32(l.cfg.TokenBytes * uint64(b.LastTokens))
+	length, realm := uint32(l.cfg.TokenBytes*uint64(b.LastTokens)), v.RealmOf(run.Class)
 	claimable, claimed := s.ClaimsLeft(run.Class), store.Entry(0)
 	for i, key := range b.Keys {
 		name, layer, err := l.Bundles.ParseLayerKey(key, l.cfg.KeyBytes)
@@ -47,8 +47,8 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, run *bundle.Run, b *La
 			l.UnplanLayers(v, s, p)
 			return p, effects.Malformed, i
 		}
-		p.Hashes = append(p.Hashes, s.HashKey(key))
-		hash := s.HashKey(name)
+		p.Hashes = append(p.Hashes, s.HashIn(realm, key))
+		hash := s.HashIn(realm, name)
 		bundleHandle := l.Bundles.FindBundle(run, hash)
 		if bundleHandle != 0 {
 			operation, grant := l.Bundles.OpenedBy(bundleHandle)

@@ -41,15 +41,16 @@ func (p *Plan) ContentHash(lastTokens uint32) uint64 { return ContentHash(p.Hash
 // ends the fill. A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if
 // a claim can keep the chunk until the request comes. Without room for the claim the chunk gets a new page, because the
 // chunk would be promised and might be gone when the request comes. sums are the checksums that the source of the
-// chunks states for them, or empty.
-func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, sums []uint64, lastTokens uint32, dedup bool) *Plan {
+// chunks states for them, or empty. The chunks are those of the trust domain of the class (S32).
+func (l *Landings) PlanKeys(v *env.Env, s *store.Store, class int, keys [][]byte, sums []uint64, lastTokens uint32, dedup bool) *Plan {
 	p := &l.planBuf
 	p.Keys, p.Lengths, p.Sums, p.Hashes = p.Keys[:0], p.Lengths[:0], p.Sums[:0], p.Hashes[:0]
 	s.BeginBatch()
 	claimable := s.ClaimsLeft(class)
 	p.Unpromised = false
+	realm := v.RealmOf(class)
 	for i, key := range keys {
-		hash := s.HashKey(key)
+		hash := s.HashIn(realm, key)
 		p.Hashes = append(p.Hashes, hash)
 		length := uint32(l.cfg.PageBytes)
 		if i == len(keys)-1 {
@@ -78,7 +79,9 @@ func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, sums []uin
 			}
 		}
 		if !x.Ready {
-			x.entry = s.BeginFill(hash, key)
+			if x.entry = s.BeginFill(hash, key); realm != 0 {
+				s.MarkForeign(x.entry)
+			}
 			x.Page = len(p.Lengths)
 			p.Lengths, p.Sums = append(p.Lengths, length), append(p.Sums, effects.SumAt(sums, i))
 		}

@@ -26,7 +26,7 @@ func (j *journal) recycle(max int) journal {
 
 // recordChange records one change of an entry.
 func (j *journal) recordChange(n *names, e *entry, removed bool) {
-	if len(j.changes) == 0 {
+	if len(j.changes) == 0 || e.isForeign { // Directories would name the chunk to peers of this node's domain.
 		return
 	}
 	j.lastSequence++
@@ -53,14 +53,15 @@ func (s *Store) ChangesAfter(after uint64, dst []Change) ([]Change, bool) {
 	return dst, true
 }
 
-// ReadyAt returns the key of the ready chunk at a slot. ReadyAt reports false if there is none. The key is valid until
+// ReadyAt returns the key of the ready chunk at a slot. ReadyAt reports false if there is none, or if peers of another
+// trust domain filled it. The key is valid until
 // the next call.
 //
 // To follow the store's contents, a reader notes LastChange, goes through all slots, over any number of steps, and then
 // reads the journal from the noted sequence on.
 func (s *Store) ReadyAt(slot int32) ([]byte, bool) {
 	e := s.entries.Get(s.entries.At(slot))
-	if e == nil || !e.isReady() {
+	if e == nil || !e.isReady() || e.isForeign {
 		return nil, false
 	}
 	return s.names.keyText(e.shape, e.digits), true

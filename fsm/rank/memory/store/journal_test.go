@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kvferry/kvferry/effects"
 	"pgregory.net/rapid"
 )
 
@@ -71,5 +72,29 @@ func TestNoJournal(t *testing.T) {
 	}
 	if _, whole := s.store.ChangesAfter(1, nil); whole {
 		t.Error("it knows what never was")
+	}
+}
+
+// Directories are told of no chunk that peers of another trust domain sent (S32).
+func TestForeignChunksAreNotListed(t *testing.T) {
+	cfg := four
+	cfg.Journal = 4
+	s := &storeModel{store: New(cfg)}
+	s.init(4)
+	for i, realm := range []effects.Realm{7, 0} {
+		h := s.store.BeginFill(s.store.HashIn(realm, []byte("a")), []byte("a"))
+		if realm != 0 {
+			s.store.MarkForeign(h)
+		}
+		s.store.EndFill(h, s.pool.TakePages(1, nil)[0], true)
+		listed := 0
+		for slot := range s.store.Slots() {
+			if _, ok := s.store.ReadyAt(slot); ok {
+				listed++
+			}
+		}
+		if listed != i || s.store.LastChange() != uint64(i) || s.store.CountEntries() != i+1 {
+			t.Errorf("realm %d: %d chunks are listed, %d changes are recorded", realm, listed, s.store.LastChange())
+		}
 	}
 }

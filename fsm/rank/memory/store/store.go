@@ -44,6 +44,7 @@ type entry struct {
 	shape         int32  `snap:"skip"`
 	pagePool      effects.PoolID
 	keeper        keeper // what keeps the page besides claims and pins
+	isForeign     bool   // peers of another trust domain filled it: nobody is told of it but they
 }
 
 func (e *entry) isReady() bool { return e.generation != 0 }
@@ -110,6 +111,16 @@ func (s *Store) Recycle(cfg Config) Store {
 
 // HashKey returns the hash of a key or of a request id in this store.
 func (s *Store) HashKey(key []byte) uint64 { return table.Hash(s.cfg.Seed, key) }
+
+// HashIn returns the hash of a key as peers of a trust domain use it. Each domain has hashes of its own, so that chunks
+// with one key that come from two domains are two entries: a Get of this node's engine finds the chunk of this node's
+// domain alone (S32). The seed is secret, so nobody can choose keys whose hashes in two domains are equal.
+func (s *Store) HashIn(realm effects.Realm, key []byte) uint64 {
+	return table.Hash(s.cfg.Seed^uint64(realm)*realmFactor, key)
+}
+
+// realmFactor is odd, so that no two domains have the same seed.
+const realmFactor = 0x9E3779B97F4A7C15
 
 // HashRequest returns the hash of a request id, or 0 for an empty id.
 func (s *Store) HashRequest(id []byte) uint64 {
@@ -190,6 +201,10 @@ func (s *Store) findOrAdd(hash uint64, key []byte) Entry {
 	}
 	return h
 }
+
+// MarkForeign records that peers of another trust domain fill an entry, so that the journal and ReadyAt leave the chunk
+// out (S32).
+func (s *Store) MarkForeign(h Entry) { s.entries.Get(h).isForeign = true }
 
 // EndFill ends one fill of an entry. If whole is true, the page is filled. The first whole page makes the entry ready:
 // EndFill returns true, and the store owns the caller's reference to the page. If the entry is ready already, or the

@@ -271,10 +271,14 @@ func (l *Links) TakeReplaced() (class int) {
 
 // recordHello records the identity, the tenants and the trust domain of the inbound peer that sent a hello, and the
 // readable name and the capabilities that it stated. A peer that had proved no identity is bound to its identity from
-// now on: security was turned on while it ran.
+// now on: security was turned on while it ran. But a peer that once proved nothing, or another trust domain than this
+// node's, never gets into this node's domain under the same name: others may have heard the name (S32).
 func (g *Incarnation) recordHello(ev *effects.Received, name []byte, caps uint64) {
 	g.principal, g.caps = ev.Principal, caps
-	g.tenants, g.realm = ev.Tenants, ev.Realm
+	g.tenants = ev.Tenants
+	if g.realm == 0 {
+		g.realm = ev.Realm
+	}
 	if g.name != string(name) {
 		g.name = effects.SanitizeText(name)
 	}

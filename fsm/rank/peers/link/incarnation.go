@@ -85,6 +85,17 @@ func (l *Links) HasTenant(class int, tenant effects.Tenant) bool {
 	return x == nil || x.tenants.Has(tenant)
 }
 
+// RealmOf returns the trust domain of the inbound peer of a class, or 0 if there is no such peer.
+func (l *Links) RealmOf(class int) effects.Realm {
+	if i := class - l.rows.firstVanillaClass(); i >= 0 && i < len(l.in.vanillas) {
+		return l.in.vanillas[i].realm
+	}
+	if x := l.IncarnationByClass(class); x != nil && x.isInbound() {
+		return x.realm
+	}
+	return 0
+}
+
 // SelfID returns the name by which the peer knows this node.
 func (x *Incarnation) SelfID() effects.Incarnation { return x.selfID }
 

@@ -10,6 +10,7 @@ import (
 type vanillaPeer struct {
 	conn   effects.Conn
 	seenAt effects.Time
+	realm  effects.Realm // the trust domain that the connection proved
 }
 
 type vanillaPeers []vanillaPeer
@@ -42,7 +43,7 @@ func (p vanillaPeers) assignClass(v *env.Env, ev *effects.Received, first int, c
 	if oldest < 0 {
 		return 0, false
 	}
-	p[oldest] = vanillaPeer{conn: ev.Conn, seenAt: v.Now}
+	p[oldest] = vanillaPeer{conn: ev.Conn, seenAt: v.Now, realm: ev.Realm}
 	v.Pools.ReassignClass(first + oldest)
 	v.Pools.SetOrigin(first+oldest, ev.Origin)
 	return first + oldest, true

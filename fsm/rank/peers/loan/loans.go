@@ -135,12 +135,14 @@ func HashKeys(s *store.Store, keys [][]byte) uint64 {
 }
 
 // FindPrefix finds the longest readable prefix of keys within the share of a class, and returns the length. A chunk
-// that is being written, or that the engine wants back, ends the prefix.
+// that is being written, or that the engine wants back, ends the prefix. The chunks are those of the trust domain of the
+// class (S32).
 func (l *Loans) FindPrefix(v *env.Env, s *store.Store, class int, keys [][]byte) int {
 	l.foundEntries, l.foundPages, l.foundCut = l.foundEntries[:0], l.foundPages[:0], false
 	limit := l.pages.FreePlaces(class)
+	realm := v.RealmOf(class)
 	for _, key := range keys {
-		h := s.Find(s.HashKey(key), key)
+		h := s.Find(s.HashIn(realm, key), key)
 		page, ready := s.ReadyPage(h)
 		if !ready || s.IsWithdrawing(h) || v.Pools.PoolOf(page).HasWriteGrant(page) || l.cfg.WholePageBytes > page.Length {
 			break
