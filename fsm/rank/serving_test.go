@@ -165,7 +165,8 @@ func (r *serving) connectFrom(n byte, origin effects.Origin) effects.Incarnation
 	size, _ := layout.PageBytes()
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
 		ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Incarnation: protocol.UUID(peer), PageBytes: size, Layout: layout}}
-	r.step(&effects.Received{Conn: 1, Origin: origin, Realm: r.realm, Channel: effects.ChannelInit, Request: helloRequest, Body: m.Append(nil)})
+	r.step(&effects.Received{Conn: 1, Origin: origin, Realm: r.realm, Channel: effects.ChannelInit, Request: helloRequest,
+		Body: m.Append(nil)})
 	for class := range r.rank.links.CountClasses() {
 		if r.rank.links.PeerID(class) == peer {
 			return peer

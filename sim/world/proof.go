@@ -48,9 +48,9 @@ func PrincipalOf(identity uint32) effects.Principal {
 }
 
 // Forbidden says that a message must change nothing, because its sender lacks the role for it, sent it in the name of
-// another identity, or names chunks of a tenant that it or the receiver lacks. Oracles are then told of a tick in place of the message, and of no reply to it, because they know
-// senders by the names in messages. [ForbiddenMessage] and [ForbiddenEnded] report the message to the oracle that
-// judges such messages.
+// another identity, or names chunks of a tenant that it or the receiver lacks. Oracles are then told of a tick in
+// place of the message, and of no reply to it, because they know senders by the names in messages. [ForbiddenMessage]
+// and [ForbiddenEnded] report the message to the oracle that judges such messages.
 type Forbidden struct {
 	Is       bool
 	Kind     ForbiddenKind
