@@ -28,7 +28,7 @@ func CheckTrusted(host string, trusted bool) error {
 	}
 	if !IsLoopback(host) {
 		return fmt.Errorf("%w: %s is false, and %q is not a loopback address: a process that reaches an agent over UCX's tcp can read and "+
-			"write all memory of this process; give an address such as 127.0.0.1, or, if only hosts and users that may do "+
+			"write all memory of the agent's process; give an address such as 127.0.0.1, or, if only hosts and users that may do "+
 			"that reach this host, set %s: true", ErrUntrusted, trustKey, host, trustKey)
 	}
 	if devices := os.Getenv(devicesVariable); devices != "" && devices != loopback {

@@ -146,8 +146,8 @@ var rooms = []room{
 			"runtime/plane/liar"}},
 	// The plane over libnixl serves memory by address, and knows neither the node nor the owner of the memory.
 	{name: "runtime/plane/nixl", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
-		"runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs",
-		"runtime/plane/framing"}},
+		"runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl", "runtime/libnixl/nixlproc", "runtime/plane",
+		"runtime/plane/backing", "runtime/plane/epochs", "runtime/plane/framing"}},
 	// epochs is the common part of the leased planes. It serves memory by address and knows no library.
 	{name: "runtime/plane/epochs", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
 		"runtime/internal/door", "runtime/internal/loglimit", "runtime/plane", "runtime/plane/framing"}},
@@ -194,7 +194,9 @@ var rooms = []room{
 	{name: "runtime/acl/...", own: []string{"runtime/sharedlib"}, foreign: none},
 	// The binding of libnixl, and helpers of tests that use it.
 	{name: "runtime/libnixl", own: []string{"runtime/sharedlib"}, foreign: none},
-	{name: "runtime/libnixl/...", own: []string{"runtime/libnixl"}, foreign: none},
+	// The process that libnixl runs in, and the calls to it.
+	{name: "runtime/libnixl/nixlproc", own: []string{"runtime/libnixl"}, foreign: []string{"golang.org/x/sys/unix"}},
+	{name: "runtime/libnixl/libnixltest", own: []string{"runtime/libnixl", "runtime/plane/backing"}, foreign: none},
 	// The session with engines in other processes, over a Unix socket.
 	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
 		"runtime/internal/netpoll", "runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
@@ -204,7 +206,7 @@ var rooms = []room{
 	// The gateway reaches plain engines over libnixl and side channels, which it gets as arguments.
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/rank/memory/geometry", "fsm/rank/flows/register",
 		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl",
-		"runtime/plane", "runtime/plane/epochs"},
+		"runtime/libnixl/nixlproc", "runtime/plane", "runtime/plane/epochs"},
 		foreign: []string{"golang.org/x/sys/unix"}},
 	// The binding of HCCL, whose calls need a current context of AscendCL on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
