@@ -199,7 +199,7 @@ func (b *nodeBuilder) openMemory(draft *rank.Rank, env *plane.Env) error {
 // newPool makes the pool that the planes serve: leased or fenced, according to the configured planes.
 func (b *nodeBuilder) newPool(c plane.PoolConfig, env *plane.Env) (processPool, error) {
 	if b.cfg.HasLeasedPlane() {
-		m, err := newLeasedMemory(b.ctx, c)
+		m, err := newLeasedMemory(b.ctx, c, b.cfg.Channel == config.ChannelNIXL && !b.cfg.NIXL.InProcess)
 		env.Leased = m.LeasedPool
 		return m, err
 	}

@@ -44,11 +44,11 @@ func newCopyRig(t *testing.T) *copyRig {
 	const pages, pageBytes = 16, 64
 	r := &copyRig{t: t, box: newMailbox(1, 1)}
 	c := plane.PoolConfig{Pages: pages, PageBytes: pageBytes}
-	from, err := newHostMemory(t.Context(), c)
+	from, err := newHostMemory(t.Context(), c, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.to, err = newHostMemory(t.Context(), c); err != nil {
+	if r.to, err = newHostMemory(t.Context(), c, false); err != nil {
 		t.Fatal(err)
 	}
 	for i := range from.mem {

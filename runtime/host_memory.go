@@ -16,22 +16,24 @@ import (
 type hostMemory struct {
 	mem       []byte
 	pageBytes uint64
-	// file is the file of attachable memory, or nil if the memory is private to this process.
-	file *os.File
+	// file is the file of the memory, or nil if the memory is private to this process. It is given to engines' processes
+	// only if attachable is set.
+	file       *os.File
+	attachable bool
 }
 
 // newHostMemory allocates the memory of a pool, and stops when ctx ends. Only the fields of c are used that set the
-// size and the kind of memory.
-func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error) {
+// size and the kind of memory. The memory has a file if it is attachable, or withFile is set.
+func newHostMemory(ctx context.Context, c plane.PoolConfig, withFile bool) (*hostMemory, error) {
 	const maxBytes = 1 << 46 // of the 47 bits of address space that a process can map on amd64
 	if c.Pages == 0 || c.PageBytes == 0 || uint64(c.Pages) > maxBytes/c.PageBytes {
 		return nil, fmt.Errorf("%d pages of %d bytes; give at least one page of at least one byte, and at most %d bytes in "+
 			"all", c.Pages, c.PageBytes,
 			uint64(maxBytes))
 	}
-	m, size := &hostMemory{pageBytes: c.PageBytes}, uint64(c.Pages)*c.PageBytes
+	m, size := &hostMemory{pageBytes: c.PageBytes, attachable: c.Attachable}, uint64(c.Pages)*c.PageBytes
 	var err error
-	if c.Attachable {
+	if c.Attachable || withFile {
 		m.file, m.mem, err = backing.Memfd{Name: "kvferry-engine", Bytes: size, Overcommit: c.Overcommit,
 			Huge: c.Huge, Writable: true}.CreateAndMap(ctx)
 	} else if c.Huge {
@@ -51,7 +53,12 @@ func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error)
 }
 
 // Attachable implements processPool.
-func (m *hostMemory) Attachable() *os.File { return m.file }
+func (m *hostMemory) Attachable() *os.File {
+	if !m.attachable {
+		return nil
+	}
+	return m.file
+}
 
 // Bytes implements processPool.
 func (m *hostMemory) Bytes(page effects.Page) []byte {

@@ -15,16 +15,17 @@ type leasedMemory struct {
 }
 
 // newLeasedMemory allocates the memory of a pool, stops when ctx ends, and makes the leased pool that records the
-// grants. The fields of c mean the same as for a fenced pool.
-func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, error) {
-	m, err := newHostMemory(ctx, c)
+// grants. The fields of c mean the same as for a fenced pool. withFile gives the memory a file, for planes whose library
+// runs in another process.
+func newLeasedMemory(ctx context.Context, c plane.PoolConfig, withFile bool) (leasedMemory, error) {
+	m, err := newHostMemory(ctx, c, withFile)
 	if err != nil {
 		return leasedMemory{}, err
 	}
 	pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 		ID: c.ID, Buffer: c.Buffer, Pages: c.Pages, PageBytes: c.PageBytes, Sink: c.Sink,
 		Region: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m.mem))),
-			Bytes: uint64(c.Pages) * c.PageBytes},
+			Bytes: uint64(c.Pages) * c.PageBytes, File: m.file},
 	})
 	if err != nil {
 		return leasedMemory{}, errors.Join(err, m.Close())

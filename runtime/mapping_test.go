@@ -18,7 +18,7 @@ func TestAttachableEngineMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leased, err := newLeasedMemory(t.Context(), c)
+	leased, err := newLeasedMemory(t.Context(), c, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestAttachableEngineMemory(t *testing.T) {
 		}
 	}
 	c.Attachable = false
-	private, err := newHostMemory(t.Context(), c)
+	private, err := newHostMemory(t.Context(), c, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,14 @@ type NIXL struct {
 	// Host is the host where the plane's own channel listens, and the host that is advertised; PeerHost if the file
 	// has none.
 	Host string
-	// TrustedNetwork means that every host and user that can reach this host may read and write the memory of the
-	// process.
+	// InProcess means that libnixl runs in the node's process, where peers can reach all memory and end the process.
+	// Otherwise it runs in a process of its own, which Program starts: a kvferry binary, or this program if Program is
+	// empty. That process is killed if a call takes longer than ProcessTimeout.
+	InProcess      bool
+	Program        string
+	ProcessTimeout time.Duration
+	// TrustedNetwork means that every host and user that can reach this host may read and write the memory of
+	// libnixl's process.
 	TrustedNetwork bool
 	// Ports are the ports of the plane's own channel, by rank; empty lets the system choose.
 	Ports []uint16
@@ -48,15 +54,25 @@ type NIXL struct {
 var nixlKeys = []key{
 	{name: "nixl.library", kind: pathKind(libraryLenMax, func(d *draft) *string { return &d.cfg.NIXL.Library }),
 		doc: "the path of `libnixl_capi.so`; if unset, the variable `KVFERRY_LIBNIXL`, or else the loader's search path"},
+	{name: "nixl.in_process", kind: boolKind(func(d *draft) *bool { return &d.cfg.NIXL.InProcess }), def: "false",
+		doc: "runs libnixl in the node's own process. That accepts that a peer can end the node with bad metadata, and that " +
+			"a process that reaches UCX's tcp can read and write all memory of the node, keys included. " +
+			"[Otherwise](nixl.md#a-process-of-its-own) libnixl runs in a process of its own, which has only the pool"},
+	{name: "nixl.program", kind: pathKind(libraryLenMax, func(d *draft) *string { return &d.cfg.NIXL.Program }),
+		doc: "the kvferry binary to run as libnixl's process; the program itself if unset"},
+	{name: "nixl.process_timeout",
+		kind: durationKind(100*time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.ProcessTimeout }),
+		def:  "10", doc: "how long a call of libnixl's process may take; then the process is killed and started anew"},
 	{name: "nixl.transports", kind: transportKind(func(d *draft) *string { return &d.cfg.NIXL.Transports }),
 		doc: "the transport that UCX may use, in the form of `UCX_TLS`; with `tcp` or `^cma` no peer on the host accesses " +
-			"this process's memory directly, so that a frozen peer delays no revocation; UCX chooses if unset"},
+			"this node's memory directly, so that a frozen peer delays no revocation; UCX chooses if unset"},
 	{name: "nixl.host", kind: hostKind(func(d *draft) *string { return &d.cfg.NIXL.Host }),
 		doc: "where the plane's own TCP channel listens, and what it advertises; `pd_peer_host` if unset. UCX " +
 			"has addresses of its own (`UCX_NET_DEVICES`)"},
 	{name: "nixl.trusted_network", kind: boolKind(func(d *draft) *bool { return &d.cfg.NIXL.TrustedNetwork }), def: "false",
-		doc: "declares that all hosts and users that reach this host may read and write all memory of the node's process, " +
-			"which is possible over UCX's tcp. Without it `nixl.host` must be a loopback address, UCX uses only the loopback " +
+		doc: "declares that all hosts and users that reach this host may read and write all memory of libnixl's process " +
+			"(the pool, and with `nixl.in_process` the node), which is possible over UCX's tcp. Without it `nixl.host` must be " +
+			"a loopback address, UCX uses only the loopback " +
 			"interface, and peers on other hosts are refused. Set it to true only on a dedicated network of the fleet"},
 	{name: "nixl.port", kind: portsKind(func(d *draft) *[]uint16 { return &d.cfg.NIXL.Ports }),
 		doc: "the port of that channel; chosen by the system if unset"},
@@ -125,7 +141,7 @@ func (d *draft) validateNIXL() {
 			name = nixlHostKey
 		}
 		d.addProblemAt(name, Conflict, fmt.Sprintf("over UCX's tcp, which libnixl uses, all hosts and users that reach this host can "+
-			"read and write all memory of the node's process: give %s a loopback address such as 127.0.0.1, or, if they may do "+
+			"read and write the whole pool, whatever was granted: give %s a loopback address such as 127.0.0.1, or, if they may do "+
 			"that, set %s: true", nixlHostKey, ownPath("nixl.trusted_network")))
 	}
 	switch {

@@ -11,7 +11,7 @@ import (
 func TestNIXLDefaults(t *testing.T) {
 	c := mustParse(t, replaced(receiverYAML,
 		"transfer_channel: nixl\nextra_config: {kvferry: {tables: {peers: 60}, nixl: {trusted_network: true}}}\n"))
-	want := NIXL{Host: "10.0.0.2", TrustedNetwork: true,
+	want := NIXL{ProcessTimeout: 10 * time.Second, Host: "10.0.0.2", TrustedNetwork: true,
 		TransferTimeout: 10 * time.Second, CancelGrace: 200 * time.Millisecond,
 		PrepareTimeout: 10 * time.Second, RebuildTries: 3, Window: 2, Descriptors: 1024, BatchBytes: 16 << 20, Links: 60}
 	if c.Channel != ChannelNIXL || !c.HasLeasedPlane() || c.NeedsNPU() || !reflect.DeepEqual(c.NIXL, want) {

@@ -3,6 +3,7 @@ package plane
 import (
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"sync"
 
@@ -25,6 +26,9 @@ type Region struct {
 	Host  bool    // true: pinned memory of the host; false: memory of the device
 	Base  uintptr // address of the first byte, on the device or in this process
 	Bytes uint64
+	// File is the memory as a file that begins at Base, for planes whose library runs in another process; nil if the
+	// memory has no file.
+	File *os.File
 }
 
 // An Expeller is a leased plane as the pool sees the plane.
