@@ -21,6 +21,7 @@ import (
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 )
 
 // playDemo runs the demo, which must succeed, decodes the report into all, and returns the standard error.
@@ -36,6 +37,9 @@ func playDemo(t *testing.T, all any, args ...string) string {
 
 // TestMain lets the test's binary be the demo's processes, because the demo starts its own executable again.
 func TestMain(m *testing.M) {
+	if nixlproc.IsChild() {
+		main()
+	}
 	children := []string{"node", "demo-proxy", "directory", "doctor", "sim"}
 	if len(os.Args) > 1 && slices.Contains(children, os.Args[1]) {
 		main()

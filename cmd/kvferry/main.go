@@ -13,9 +13,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 )
 
 func main() {
+	if nixlproc.IsChild() { // This process was started by a node, to run libnixl.
+		nixlproc.Main()
+	}
 	ctx, interrupt := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -56,8 +56,16 @@ func TestNodeWithoutLibnixl(t *testing.T) {
 func TestNodeOverLibnixl(t *testing.T) {
 	wantNIXL(t)
 	code, first, stderr := runNode(t, nixlNode(t, "transports: tcp"))
-	if code != exitOK || first.Code != "ok" || !strings.Contains(stderr, "libnixl library=") {
+	if code != exitOK || first.Code != "ok" || !strings.Contains(stderr, "msg=libnixl ") || !strings.Contains(stderr, "library=/") {
 		t.Errorf("exit code %d, it said %+v and\n%s", code, first, stderr)
+	}
+	code, first, stderr = runNode(t, nixlNode(t, "transports: tcp, in_process: true"))
+	if code != exitOK || first.Code != "ok" || !strings.Contains(stderr, "libnixl runs in this process") {
+		t.Errorf("in the node's process: exit code %d, it said %+v and\n%s", code, first, stderr)
+	}
+	code, first, stderr = runNode(t, nixlNode(t, "transports: tcp, program: /bin/true"))
+	if code != exitFinding || !strings.Contains(first.Error, "/bin/true") {
+		t.Errorf("another program: exit code %d, it said %+v and\n%s", code, first, stderr)
 	}
 	code, first, _ = runNode(t, nixlNode(t, "transports: tcp"), "UCX_TLS=sm")
 	if code != exitFinding || !strings.Contains(first.Error, `transports of nixl are "tcp", but UCX_TLS is "sm"`) {

@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
@@ -24,12 +25,14 @@ type ownAgent struct {
 	closeRequested   bool         // requestClose was called; belongs to the machine's goroutine
 	pendingNoteBytes atomic.Int64 // bytes of notes that are queued for the machine
 
-	agent             *libnixl.Agent
-	memory            *libnixl.Memory
+	agent             nixlproc.Agent
+	memory            nixlproc.Memory
 	jobs              []*writeJob // in order; the first ones have batches in flight
-	unclosedTransfers []*libnixl.Transfer
+	unclosedTransfers []nixlproc.Transfer
 	failed            bool // nothing more is written by this agent
 	ended             bool
+	generation        int          // of the front's agent: how often it was made anew
+	nextRenewal       effects.Time // when the front's agent, which failed, is made anew
 }
 
 // startAgent makes an agent in another goroutine, because libnixl needs tens of milliseconds, and reports the result to
@@ -95,22 +98,29 @@ func (g *Gateway) makeAgent(a machine.Agent, regions []plane.Region, port uint16
 
 // newAgent makes an agent and registers the regions.
 func (g *Gateway) newAgent(a machine.Agent, regions []plane.Region) (*ownAgent, error) {
-	name := fmt.Sprintf("kvf-%x-%d", g.env.Incarnation, a)
-	agent, err := g.cfg.Library.NewAgent(libnixl.AgentOptions{Name: name, Params: g.cfg.backendParams()})
-	if err != nil {
+	e := &ownAgent{g: g, id: a, inbox: epochs.NewInbox()}
+	if err := e.makeAgent(fmt.Sprintf("kvf-%x-%d", g.env.Incarnation, a), regions); err != nil {
 		return nil, err
 	}
-	e := &ownAgent{g: g, id: a, inbox: epochs.NewInbox(), agent: agent}
+	return e, nil
+}
+
+// makeAgent makes the agent of libnixl and registers the regions. After an error no agent remains.
+func (e *ownAgent) makeAgent(name string, regions []plane.Region) (err error) {
+	e.agent, err = e.g.host.NewAgent(libnixl.AgentOptions{Name: name, Params: e.g.cfg.backendParams()}, nil)
+	if err != nil {
+		return err
+	}
 	var ranges []libnixl.Range
 	for _, r := range regions {
 		ranges = append(ranges, libnixl.Range{Address: uint64(r.Base), Bytes: r.Bytes})
 	}
 	if len(ranges) > 0 {
-		if e.memory, err = agent.RegisterMemory(libnixl.Host, ranges...); err != nil {
-			return nil, errors.Join(err, e.closeAgent())
+		if e.memory, err = e.agent.RegisterMemory(ranges...); err != nil {
+			return errors.Join(err, e.agent.Close())
 		}
 	}
-	return e, nil
+	return nil
 }
 
 // openSideChannel opens the side channel that tells engines how to reach the agent.
@@ -129,6 +139,14 @@ func (e *ownAgent) closeAgent() error {
 	if e.sideServer != nil {
 		e.sideServer.shutDown()
 	}
+	if e.failed && e.id == machine.Front && e.agent.Ended() != nil {
+		return nil // Closed by failAgent, and not made anew.
+	}
+	return e.closeHandles()
+}
+
+// closeHandles destroys the agent of libnixl with all that it has.
+func (e *ownAgent) closeHandles() error {
 	var err error
 	for _, j := range e.jobs {
 		for _, f := range j.inFlight {
@@ -184,7 +202,7 @@ func (e *ownAgent) runLoop() {
 
 // pollAgent continues what the agent has in flight, and reports whether anything happened.
 func (e *ownAgent) pollAgent() bool {
-	if e.failed {
+	if e.failed && !e.renewFront() {
 		return false
 	}
 	notices, err := e.agent.PollNotices()
@@ -196,6 +214,36 @@ func (e *ownAgent) pollAgent() bool {
 		e.receiveNote(n)
 	}
 	return e.continueWrites() || len(notices) > 0
+}
+
+// renewalPause is the time between two attempts to make the front's agent anew.
+const renewalPause = effects.Duration(500 * time.Millisecond)
+
+// renewFront makes the front's agent anew when its process has ended, and reports whether it has an agent again. The
+// side channel stays, and tells engines of the new agent. Engines that know the old one ask again when their
+// registration fails.
+func (e *ownAgent) renewFront() bool {
+	g, now := e.g, plane.Now()
+	if e.id != machine.Front || e.agent.Ended() == nil || now < e.nextRenewal {
+		return false
+	}
+	e.nextRenewal = now.Add(renewalPause)
+	next := &ownAgent{g: g, id: e.id}
+	e.generation++
+	err := next.makeAgent(fmt.Sprintf("kvf-%x-%d-%d", g.env.Incarnation, e.id, e.generation), g.frontRegions())
+	if err != nil {
+		g.limitedLog.Warn("the agent that receives registrations cannot be made anew yet", "", "err", err)
+		return false
+	}
+	metadata, err := next.agent.Metadata()
+	if err != nil {
+		g.limitedLog.Warn("the agent that receives registrations cannot be made anew yet", "", "err", errors.Join(err, next.agent.Close()))
+		return false
+	}
+	e.agent, e.memory, e.failed = next.agent, next.memory, false
+	e.sideServer.metadata.Store(&metadata)
+	g.log.Info("the agent that receives registrations was made anew", "generation", e.generation)
+	return true
 }
 
 // pendingNotesMax bounds the queued notes of an agent: no note is added once they reach this number of bytes. Each note

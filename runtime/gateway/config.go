@@ -16,6 +16,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -24,8 +25,9 @@ const Name = "vllm"
 
 // Config configures a Gateway. A field without a default in the comment must be set.
 type Config struct {
-	// Library is libnixl. The caller keeps ownership of the library.
-	Library *libnixl.Library
+	// Agents says in which process the agents of libnixl run: nixlproc.Options.Open in one of their own, which needs
+	// a pool with a file; nixlproc.InProcess in this one, where engines can then reach all memory and end the process.
+	Agents nixlproc.Opener
 	// SideChannels opens side channels, for example zmq.Config's Opener.
 	SideChannels control.Opener
 	// EngineID is the name by which engines know this node's engine. No two engines may have the same name.
@@ -34,9 +36,9 @@ type Config struct {
 	// engines configure as remote_port; the system chooses the ports of all further side channels.
 	Host string
 	Port uint16
-	// TrustedNetwork says that all hosts and users that reach this host may read and write this process's memory,
-	// because UCX's tcp permits that: the key nixl.trusted_network. Without it Host and the engines must have loopback
-	// addresses.
+	// TrustedNetwork says that all hosts and users that reach this host may read and write the memory of the
+	// agents' process, because UCX's tcp permits that: the key nixl.trusted_network. Without it Host and the engines must
+	// have loopback addresses.
 	TrustedNetwork bool
 	// CompatibilityHash is compatibility_hash of the engines that run the same model: 64 hexadecimal digits.
 	CompatibilityHash string
@@ -70,8 +72,8 @@ func (c Config) withDefaults() (Config, error) {
 	case envTransports != "":
 		return bad("gateway.transports", limits.Transports,
 			fmt.Sprintf("the variable UCX_TLS is %q and overrides this key: unset the variable", envTransports))
-	case c.Library == nil:
-		return bad("library", "", "open libnixl and pass the Library")
+	case c.Agents == nil:
+		return bad("agents", "", "pass nixlproc.Options{}.Open, or nixlproc.InProcess with a library")
 	case c.SideChannels == nil:
 		return bad("sides", "", "pass an opener of control transports for the side channels")
 	case c.EngineID == "":
@@ -150,9 +152,8 @@ func (c *Config) buildMetadata(base uint64, pageBytes uint64) protocol.NixlMetad
 }
 
 // machineConfig returns the configuration of the machine. frontBase is the base of the decoy.
-func (c *Config) machineConfig(env *plane.Env, frontBase uint64) (machine.Config, error) {
-	served := env.Leased.FirstRegion()
-	m := c.buildMetadata(uint64(served.Base), env.Leased.Buffer().PageBytes)
+func (c *Config) machineConfig(env *plane.Env, host nixlproc.Host, frontBase uint64) (machine.Config, error) {
+	m := c.buildMetadata(host.PeerAddress(uint64(env.Leased.FirstRegion().Base)), env.Leased.Buffer().PageBytes)
 	m.EngineID = []byte(c.EngineID)
 	g := c.Geometry
 	own, err := geometry.ParseRegions(&m, &geometry.Worker{Ranks: 1, Stages: 1, Heads: g.Heads, CellHeads: g.CellHeads})
@@ -167,7 +168,8 @@ func (c *Config) machineConfig(env *plane.Env, frontBase uint64) (machine.Config
 	}
 	l := &c.Limits
 	return machine.Config{
-		Own: own, Metadata: m, FrontMetadata: c.buildMetadata(frontBase, env.Leased.Buffer().PageBytes), Hash: c.CompatibilityHash, Host: c.Host,
+		Own: own, Metadata: m, FrontMetadata: c.buildMetadata(host.PeerAddress(frontBase), env.Leased.Buffer().PageBytes),
+		Hash: c.CompatibilityHash, Host: c.Host,
 		Incarnation: env.Incarnation, Plane: Name, Layout: c.Layout,
 		Window: uint16(l.Window), RegistrationTimeout: effects.Duration(l.RegistrationTimeout), EnginesMax: int(l.EnginesMax),
 		RegistrationsMax: int(l.RegistrationsMax), PendingMax: int(l.PendingMax), RanksMax: ranksMax, AgentsMax: int(l.AgentsMax),

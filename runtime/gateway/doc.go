@@ -27,6 +27,6 @@
 //
 // libnixl believes the metadata of the agents that are loaded. The metadata come from side channels that registrations
 // name, and any process that reaches the front can send a registration: let only engines reach it. A process that
-// reaches an agent over UCX's tcp can read and write all memory of this process, so a gateway that other hosts reach
-// needs Config.TrustedNetwork.
+// reaches an agent over UCX's tcp can read and write all memory of the agents' process (Config.Agents), which includes
+// the pool, so a gateway that other hosts reach needs Config.TrustedNetwork.
 package gateway

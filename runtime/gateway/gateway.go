@@ -13,6 +13,7 @@ import (
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
@@ -30,6 +31,7 @@ type Gateway struct {
 	closeOnce  sync.Once
 	wg         sync.WaitGroup // agents and side channels
 	decoy      *decoy
+	host       nixlproc.Host // of all agents
 	// sideConnsMax bounds the connections of each side channel.
 	sideConnsMax int
 
@@ -86,10 +88,17 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 	if g.decoy, err = newDecoy(g.env.Leased.FirstRegion().Bytes); err != nil {
 		return nil, err
 	}
+	memory := []nixlproc.Region{g.decoy.region()}
+	for _, r := range g.env.Leased.Regions() {
+		memory = append(memory, nixlproc.Region{Address: uint64(r.Base), Bytes: r.Bytes, File: r.File})
+	}
+	if g.host, err = g.cfg.Agents(ctx, nixlproc.HostConfig{Memory: memory, Log: g.log}); err != nil {
+		return nil, errors.Join(err, g.decoy.unmapSpace())
+	}
 	if err := g.openMachine(); err != nil {
 		// The decoy's address space stays reserved, because an agent that could not be destroyed may still reach that
 		// range.
-		return nil, err
+		return nil, errors.Join(err, g.host.Close())
 	}
 	g.env.Leased.AddExpeller(g)
 	go g.runLoop()
@@ -97,7 +106,7 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 }
 
 func (g *Gateway) openMachine() error {
-	cfg, err := g.cfg.machineConfig(&g.env, g.decoy.baseAddress())
+	cfg, err := g.cfg.machineConfig(&g.env, g.host, g.decoy.baseAddress())
 	if err != nil {
 		return err
 	}
@@ -105,12 +114,16 @@ func (g *Gateway) openMachine() error {
 	if g.sideClient, err = g.newSideClient(); err != nil {
 		return err
 	}
-	front := []plane.Region{{Host: true, Base: uintptr(g.decoy.baseAddress()), Bytes: g.decoy.sizeBytes()}}
-	if _, err := g.makeAgent(machine.Front, front, g.cfg.Port); err != nil {
+	if _, err := g.makeAgent(machine.Front, g.frontRegions(), g.cfg.Port); err != nil {
 		return errors.Join(fmt.Errorf("the agent that engines send registrations to: %w", err),
 			g.sideClient.transport.Shutdown(context.Background()))
 	}
 	return nil
+}
+
+// frontRegions returns the memory of the front's agent.
+func (g *Gateway) frontRegions() []plane.Region {
+	return []plane.Region{{Host: true, Base: uintptr(g.decoy.baseAddress()), Bytes: g.decoy.sizeBytes()}}
 }
 
 // runLoop is the machine's goroutine.
@@ -237,7 +250,7 @@ func (g *Gateway) closeAll() {
 		delete(g.expulsions, n)
 	}
 	if g.closeErr == nil {
-		g.closeErr = g.decoy.unmapSpace()
+		g.closeErr = errors.Join(g.host.Close(), g.decoy.unmapSpace())
 	}
 	g.limitedLog.FlushSkipped()
 	g.log.Info("the gateway is closed", "counts", g.Stats())

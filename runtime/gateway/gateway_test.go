@@ -23,10 +23,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/gateway"
 	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane/nixl"
 )
 
 func TestMain(m *testing.M) {
+	if nixlproc.IsChild() {
+		nixlproc.Main()
+	}
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -67,7 +71,7 @@ func openNodeAndGateway(tb testing.TB) (n *runtime.Node, g *gateway.Gateway, por
 // openNodeWithSides opens a node with a gateway and side channels of the given opener.
 func openNodeWithSides(tb testing.TB, sides control.Opener) (n *runtime.Node, g *gateway.Gateway, port int) {
 	tb.Helper()
-	library := libnixltest.LoadLibrary(tb)
+	libnixltest.LoadLibrary(tb)
 	cfg, err := config.Parse("test", []byte(nodeText), nil)
 	if err != nil {
 		tb.Fatal(err)
@@ -76,7 +80,7 @@ func openNodeWithSides(tb testing.TB, sides control.Opener) (n *runtime.Node, g 
 	port = freePort(tb)
 	log := slog.New(slog.NewTextHandler(tb.Output(), nil))
 	g, err = gateway.New(gateway.Config{
-		Library: library, SideChannels: sides, EngineID: "ours", Host: "127.0.0.1", Port: uint16(port), CompatibilityHash: hash,
+		Agents: nixlproc.Options{}.Open, SideChannels: sides, EngineID: "ours", Host: "127.0.0.1", Port: uint16(port), CompatibilityHash: hash,
 		Geometry: cfg.Geometry(0), Layout: cfg.Layout, RegionNames: []string{"l.0", "l.1"}, AttentionBackend: "CPU_ATTN",
 		Limits: cfg.Gateway,
 	})
@@ -84,7 +88,7 @@ func openNodeWithSides(tb testing.TB, sides control.Opener) (n *runtime.Node, g 
 		tb.Fatal(err)
 	}
 	n, err = runtime.Open(context.Background(), cfg, runtime.WithControl(zmq.Config{}.Opener()),
-		runtime.WithPlane(nixl.Name, nixl.Config{Library: library, Transports: "^cma"}.Open), runtime.WithGateway(g),
+		runtime.WithPlane(nixl.Name, nixl.Config{Agents: nixlproc.Options{}.Open, Transports: "^cma"}.Open), runtime.WithGateway(g),
 		runtime.WithLogger(log))
 	if err != nil {
 		tb.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -141,14 +142,15 @@ func (c *Config) sideConnLimitFor(limit int, log *slog.Logger) int {
 type sideServer struct {
 	g         *Gateway
 	agent     machine.Agent
-	metadata  []byte
+	metadata  atomic.Pointer[[]byte] // nil: there is no agent now, and nobody is answered
 	transport control.Transport
 	ready     chan struct{} // closed when transport is set
 }
 
 // newSideServer opens a side channel and returns its port; port 0 lets the system choose one.
 func (g *Gateway) newSideServer(a machine.Agent, metadata []byte, port uint16) (*sideServer, uint16, error) {
-	s := &sideServer{g: g, agent: a, metadata: metadata, ready: make(chan struct{})}
+	s := &sideServer{g: g, agent: a, ready: make(chan struct{})}
+	s.metadata.Store(&metadata)
 	t, err := g.cfg.SideChannels(control.Env{Sink: s, Log: g.log, MaxInbound: g.sideConnsMax, Servers: []control.Server{
 		{Channel: effects.ChannelMeta, Addr: effects.Addr{Host: g.cfg.Host, Port: port}},
 	}})
@@ -167,8 +169,12 @@ func (s *sideServer) Post(ev effects.Event) {
 		return
 	}
 	<-s.ready
+	metadata := s.metadata.Load()
+	if metadata == nil {
+		return
+	}
 	query, rest, _ := effects.CutPart(r.Body)
-	reply, ok := s.g.m.AnswerQuery(s.agent, s.metadata, query)
+	reply, ok := s.g.m.AnswerQuery(s.agent, *metadata, query)
 	ok = ok && len(rest) == 0
 	s.g.updateStats(func(n *Stats) { n.RequestsServed.countOutcome(ok) })
 	if !ok {

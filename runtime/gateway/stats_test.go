@@ -19,6 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/gateway"
 	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -114,8 +115,9 @@ func TestSideChannelsAreBounded(t *testing.T) {
 // A gateway that further hosts reach is refused, unless the network is declared as trusted.
 func TestTrustedNetwork(t *testing.T) {
 	c := gateway.Config{
-		Library: &libnixl.Library{}, SideChannels: zmq.Config{}.Opener(), EngineID: "ours", Host: "10.0.0.1", Port: 1, CompatibilityHash: hash,
-		Geometry: &geometry.Geometry{Ranks: 1, Stages: 1}, Layout: protocol.Layout{},
+		Agents: nixlproc.Options{}.Open, SideChannels: zmq.Config{}.Opener(), EngineID: "ours", Host: "10.0.0.1", Port: 1,
+		CompatibilityHash: hash,
+		Geometry:          &geometry.Geometry{Ranks: 1, Stages: 1}, Layout: protocol.Layout{},
 	}
 	_, err := gateway.New(c)
 	if !errors.Is(err, libnixl.ErrUntrusted) || !strings.Contains(err.Error(), "nixl.trusted_network: true") ||
@@ -135,8 +137,9 @@ func TestTrustedNetwork(t *testing.T) {
 // Limits come from the configuration file, with defaults for zero values; the error for an invalid limit names the key.
 func TestLimits(t *testing.T) {
 	c := gateway.Config{
-		Library: &libnixl.Library{}, SideChannels: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: 1, CompatibilityHash: hash,
-		Geometry: &geometry.Geometry{Ranks: 1, Stages: 1}, Layout: protocol.Layout{},
+		Agents: nixlproc.Options{}.Open, SideChannels: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: 1,
+		CompatibilityHash: hash,
+		Geometry:          &geometry.Geometry{Ranks: 1, Stages: 1}, Layout: protocol.Layout{},
 	}
 	cfg, err := config.Parse("test", []byte(nodeText), nil)
 	if err != nil {

@@ -4,13 +4,16 @@ package gateway
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -35,7 +38,7 @@ type writeJob struct {
 	pairs        []libnixl.Pair
 	bytes        uint64 // of all pairs
 	nextPair     int    // index of the first pair that is not posted
-	inFlight     []*libnixl.Transfer
+	inFlight     []nixlproc.Transfer
 	remote       libnixl.Side
 	notAfter     effects.Time
 	lastProgress effects.Time // when a batch was last posted or completed
@@ -238,7 +241,8 @@ func (e *ownAgent) advanceJob(j *writeJob, now effects.Time) (progress bool, err
 		if err != nil {
 			return true, err
 		}
-		if plane.Now() > j.notAfter {
+		_, err = t.Post(timeUntil(j.notAfter))
+		if errors.Is(err, nixlproc.ErrLate) {
 			j.stopCode, j.stopDeadline = effects.Expired, now.Add(cancelGrace)
 			if err := t.Close(); err != nil {
 				e.unclosedTransfers = append(e.unclosedTransfers, t)
@@ -246,7 +250,7 @@ func (e *ownAgent) advanceJob(j *writeJob, now effects.Time) (progress bool, err
 			}
 			return true, nil
 		}
-		if _, err := t.Post(); err != nil {
+		if err != nil {
 			e.unclosedTransfers = append(e.unclosedTransfers, t)
 			return true, err
 		}
@@ -257,12 +261,30 @@ func (e *ownAgent) advanceJob(j *writeJob, now effects.Time) (progress bool, err
 	return progress, nil
 }
 
+// timeUntil returns how long it is until an instant, and never overflows.
+func timeUntil(at effects.Time) time.Duration {
+	now := plane.Now()
+	if at > now && at-now < 0 {
+		return math.MaxInt64
+	}
+	return time.Duration(at - now)
+}
+
 // failAgent ends all writes of an end: after an error nothing is known about further stores until the agent is
 // destroyed (M4).
 func (e *ownAgent) failAgent(err error) {
 	e.failed = true
 	g, open := e.g, e.jobs
-	if e.id == machine.Front {
+	switch {
+	case e.id == machine.Front && e.agent.Ended() != nil:
+		g.log.Warn("the agent that receives registrations failed; it is made anew", "err", err)
+		// A failure that leaves the process alone is that of the agent alone.
+		if err := e.closeHandles(); err != nil {
+			g.log.Warn("the agent that failed cannot be closed", "err", err)
+		}
+		e.sideServer.metadata.Store(nil)
+		return
+	case e.id == machine.Front:
 		g.log.Error("the agent that receives registrations failed: no registration reaches this node any more", "err", err,
 			"remedy", "close the node and open it again")
 		e.sideServer.shutDown()

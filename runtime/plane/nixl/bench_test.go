@@ -12,7 +12,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/libnixl"
 	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/nixl"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
@@ -22,8 +24,9 @@ const (
 )
 
 // The overhead of the plane over libnixl: batches of 64 pages, out of 256, are pushed by the plane, from the effect
-// to its completion, and written by direct calls of libnixl between the same memory, in turns in one run. Pages of 1
-// MiB measure throughput, one page of 4 KiB the cost of a push besides its bytes.
+// to its completion, with its agents in a process of their own (isolated) and in this one (plane), and written by direct
+// calls of libnixl between the same memory, in turns in one run. Pages of 1 MiB measure throughput, one page of 4 KiB
+// the cost of a push besides its bytes.
 func BenchmarkBesideLibnixl(b *testing.B) {
 	for _, c := range transports {
 		for _, size := range []struct {
@@ -38,9 +41,13 @@ func BenchmarkBesideLibnixl(b *testing.B) {
 
 func benchBeside(b *testing.B, transports string, bytes, batch int) {
 	p := planetest.NewLeasedPair(b, maker(transports), benchPages, uint64(bytes))
-	all := p.NewPush(b, 0, benchPages)
+	allOfIsolated := p.NewPush(b, 0, benchPages)
+	here := planetest.NewLeasedPair(b, maker(transports, func(c *nixl.Config) {
+		c.Agents = nixlproc.InProcess(libnixltest.LoadLibrary(b))
+	}), benchPages, uint64(bytes))
+	allOfHere := here.NewPush(b, 0, benchPages)
 	own := newBareAgents(b, transports, p)
-	draw := func(rng *rand.Rand) planetest.Move {
+	draw := func(rng *rand.Rand, all planetest.Move) planetest.Move {
 		m := all
 		m.Local, m.Remote = nil, nil
 		from, into := rng.Perm(benchPages)[:batch], rng.Perm(benchPages)[:batch]
@@ -51,27 +58,32 @@ func benchBeside(b *testing.B, transports string, bytes, batch int) {
 		return m
 	}
 	times := planetest.TimeAlternatives(b, []planetest.Alternative{
-		{Name: "plane", Move: func(rng *rand.Rand) time.Duration {
-			m := draw(rng)
-			begin := time.Now()
-			if done := p.A.AwaitDone(b, p.A.StartTransfer(m)); done.Code != effects.OK {
-				b.Fatalf("ended as %s", done.Code)
-			}
-			return time.Since(begin)
-		}},
+		{Name: "isolated", Move: func(rng *rand.Rand) time.Duration { return timePush(b, p, draw(rng, allOfIsolated)) }},
+		{Name: "plane", Move: func(rng *rand.Rand) time.Duration { return timePush(b, here, draw(rng, allOfHere)) }},
 		{Name: "libnixl", Move: func(rng *rand.Rand) time.Duration {
-			m := draw(rng)
+			m := draw(rng, allOfIsolated)
 			begin := time.Now()
 			own.write(b, m)
 			return time.Since(begin)
 		}},
 	})
 	moved := float64(batch * bytes)
+	b.ReportMetric(moved/times.Median("isolated")/1e9, "isolated:GB/s")
+	b.ReportMetric(times.Median("isolated")*1e6, "isolated:µs")
+	b.ReportMetric(times.Ratio("isolated", "plane"), "isolated:x-plane")
 	b.ReportMetric(moved/times.Median("plane")/1e9, "plane:GB/s")
 	b.ReportMetric(moved/times.Median("libnixl")/1e9, "libnixl:GB/s")
 	b.ReportMetric(times.Median("plane")*1e6, "plane:µs")
 	b.ReportMetric(times.Median("libnixl")*1e6, "libnixl:µs")
 	b.ReportMetric(times.Ratio("plane", "libnixl"), "plane:x-libnixl")
+}
+
+func timePush(b *testing.B, p *planetest.LeasedPair, m planetest.Move) time.Duration {
+	begin := time.Now()
+	if done := p.A.AwaitDone(b, p.A.StartTransfer(m)); done.Code != effects.OK {
+		b.Fatalf("ended as %s", done.Code)
+	}
+	return time.Since(begin)
 }
 
 // bareAgents has two agents of libnixl over the memory of a pair's pools, without a plane.

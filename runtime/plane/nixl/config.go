@@ -16,6 +16,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -23,10 +24,11 @@ import (
 // Name is the plane's name in handshakes.
 const Name = "nixl"
 
-// Config configures the plane. Library must be set. Zero in another field means its default.
+// Config configures the plane. Agents must be set. Zero in another field means its default.
 type Config struct {
-	// Library is libnixl. The library belongs to the caller and must outlive the plane.
-	Library *libnixl.Library
+	// Agents says in which process the agents of libnixl run: nixlproc.Options.Open in one of their own, which needs
+	// a pool with a file; nixlproc.InProcess in this one, where peers can then reach all memory and end the process.
+	Agents nixlproc.Opener
 	// Transports restricts the transports of UCX, in the syntax of UCX_TLS but without a comma: a single name, or ^
 	// and a name to exclude. If Transports is empty, UCX chooses. With tcp or ^cma no peer reaches into this process:
 	// our own agent stores the bytes that a peer sends, so that a frozen peer on this host delays no revocation.
@@ -36,9 +38,9 @@ type Config struct {
 	// kernel chooses a port if Port is zero. UCX uses addresses of its own.
 	Host string
 	Port uint16
-	// TrustedNetwork states that all hosts and users that can reach this host may read and write this process's
-	// memory, which is possible over UCX's tcp. If false, Host must be a loopback address, and only peers on this host
-	// are reached.
+	// TrustedNetwork states that all hosts and users that can reach this host may read and write the memory of the
+	// agents' process, which is possible over UCX's tcp. If false, Host must be a loopback address, and only peers on
+	// this host are reached.
 	TrustedNetwork bool
 
 	// TransferTimeout is the time in which at least one batch must end while batches are in flight; default 10 s.
@@ -68,8 +70,8 @@ const (
 
 // withDefaults checks the configuration and fills in the defaults.
 func (c Config) withDefaults(bounds plane.Bounds) (Config, error) {
-	if c.Library == nil {
-		return c, fmt.Errorf("%w: the nixl plane needs Config.Library", plane.ErrInvalid)
+	if c.Agents == nil {
+		return c, fmt.Errorf("%w: the nixl plane needs Config.Agents", plane.ErrInvalid)
 	}
 	if envTransports := os.Getenv("UCX_TLS"); c.Transports != "" && envTransports != "" {
 		return c, fmt.Errorf("%w: transports of nixl are %q, but UCX_TLS is %q and takes precedence; unset one of the two",

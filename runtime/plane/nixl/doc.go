@@ -5,8 +5,12 @@
 //
 // To use the plane, pass Config.Open to runtime.WithPlane:
 //
-//	library, err := libnixl.Open("") // libnixl.so and its plugins
-//	runtime.WithPlane(nixl.Config{Library: library, Host: "10.0.0.7", TrustedNetwork: true}.Open)
+//	runtime.WithPlane(nixl.Name, nixl.Config{Agents: nixlproc.Options{}.Open, Host: "10.0.0.7", TrustedNetwork: true}.Open)
+//
+// The agents live in a process of their own (package nixlproc) unless Config.Agents says otherwise. "This process" below
+// then means the node together with that process. If that process ends, its agents count as destroyed once the kernel
+// has reported its exit. It also keeps the connection of an initiator open until the initiator's agent is destroyed,
+// even if the node dies before, so that the end of a connection still proves what is said below.
 //
 // # Epochs are agents
 //

@@ -6,9 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net"
 	"time"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
@@ -26,24 +30,26 @@ const (
 
 // An endpoint is our agent of an epoch. There is a single owner at a time, which may pass the agent on.
 type endpoint struct {
-	agent  *libnixl.Agent
-	memory *libnixl.Memory
+	agent  nixlproc.Agent
+	memory nixlproc.Memory
 	peer   string // the name of the target's agent; set at the initiator
 	// posted are the batches that were posted and are not known to have ended, in order.
 	posted          []*postedBatch
-	failedTransfers []*libnixl.Transfer // failed transfers, which still hold resources of the library
+	failedTransfers []nixlproc.Transfer // failed transfers, which still hold resources of the library
+	closed          chan struct{}       // closed by close; nil: nobody waits for that
 	failed          bool                // a batch has failed; the batches behind it are not reported any more
 }
 
 // A postedBatch is a batch in flight.
 type postedBatch struct {
-	transfer *libnixl.Transfer
+	transfer nixlproc.Transfer
 	done     bool
 }
 
-// newEndpoint makes an agent and registers the regions. After an error nothing remains.
-func (p *Plane) newEndpoint(name string, regions []plane.Region) (*endpoint, error) {
-	agent, err := p.cfg.Library.NewAgent(libnixl.AgentOptions{Name: name, Params: p.cfg.backendParams()})
+// newEndpoint makes an agent and registers the regions. The connection, if not nil, does not end before the agent. After
+// an error nothing remains.
+func (p *Plane) newEndpoint(name string, regions []plane.Region, held net.Conn) (*endpoint, error) {
+	agent, err := p.host.NewAgent(libnixl.AgentOptions{Name: name, Params: p.cfg.backendParams()}, held)
 	if err != nil {
 		return nil, err
 	}
@@ -52,15 +58,19 @@ func (p *Plane) newEndpoint(name string, regions []plane.Region) (*endpoint, err
 		ranges = append(ranges, libnixl.Range{Address: uint64(r.Base), Bytes: r.Bytes})
 	}
 	e := &endpoint{agent: agent}
-	if e.memory, err = agent.RegisterMemory(libnixl.Host, ranges...); err != nil {
+	if e.memory, err = agent.RegisterMemory(ranges...); err != nil {
 		return nil, errors.Join(err, e.close())
 	}
 	return e, nil
 }
 
-// close destroys the agent. If the error is nil, this process takes no part any more in any transfer of the agent.
+// close destroys the agent. If the error is nil, this node takes no part any more in any transfer of the agent.
 func (e *endpoint) close() error {
 	var err error
+	if e.closed != nil {
+		close(e.closed)
+		e.closed = nil
+	}
 	for _, f := range e.posted {
 		err = errors.Join(err, f.transfer.Close())
 	}
@@ -78,8 +88,8 @@ func (e *endpoint) close() error {
 	return e.agent.Close()
 }
 
-// postBatch submits a batch, unless isLate returns true right before.
-func (e *endpoint) postBatch(read bool, batch []epochs.Piece, isLate func() bool) (posted bool, err error) {
+// postBatch submits a batch, unless the time is after notAfter right before.
+func (e *endpoint) postBatch(read bool, batch []epochs.Piece, notAfter effects.Time) (posted bool, err error) {
 	o := libnixl.TransferOptions{Operation: libnixl.Write, Peer: e.peer, Pairs: make([]libnixl.Pair, 0, len(batch))}
 	if read {
 		o.Operation = libnixl.Read
@@ -92,16 +102,28 @@ func (e *endpoint) postBatch(read bool, batch []epochs.Piece, isLate func() bool
 	if err != nil {
 		return false, err
 	}
-	if isLate() {
+	done, err := t.Post(timeUntil(notAfter))
+	if errors.Is(err, nixlproc.ErrLate) {
 		return false, t.Close()
 	}
-	done, err := t.Post()
 	if err != nil {
 		e.failedTransfers = append(e.failedTransfers, t)
 		return false, err
 	}
 	e.posted = append(e.posted, &postedBatch{transfer: t, done: done})
 	return true, nil
+}
+
+// noLimit is the time in which a transfer may start that no grant limits.
+const noLimit = time.Duration(math.MaxInt64)
+
+// timeUntil returns how long it is until an instant, and never overflows.
+func timeUntil(at effects.Time) time.Duration {
+	now := plane.Now()
+	if at > now && at-now < 0 {
+		return noLimit
+	}
+	return time.Duration(at - now)
 }
 
 // pollOldest reports whether the oldest batch has ended, and removes an ended batch. The error is nil if the batch
@@ -180,7 +202,7 @@ func (e *endpoint) moveProbe(ctx context.Context, m *connectParams, op libnixl.O
 		return err
 	}
 	e.failedTransfers = append(e.failedTransfers, t)
-	if done, err := t.Post(); done || err != nil {
+	if done, err := t.Post(noLimit); done || err != nil {
 		return err
 	}
 	return e.pollUntil(ctx, m, t.Check)

@@ -41,7 +41,8 @@ func (in *targetExecutor) AdmitPeer() (mapped bool, code effects.Code, err error
 func (in *targetExecutor) BuildWelcome(code effects.Code, token *identity.Token) []byte {
 	p := in.plane
 	w := welcome{code: code, from: p.env.Incarnation, boot: p.boot, buffer: p.pool.Buffer(),
-		base: uint64(p.pool.FirstRegion().Base), probe: p.scratch.addressRange().Address}
+		base:  p.host.PeerAddress(uint64(p.pool.FirstRegion().Base)),
+		probe: p.host.PeerAddress(p.scratch.addressRange().Address)}
 	if token != nil {
 		w.from = in.To
 		w.proof = w.computeProof(in.hello, *token)

@@ -54,14 +54,39 @@ func (o *initiatorExecutor) FormEpoch(epoch uint64) {
 			p.updateStats(func(s *Stats) { s.FormedEpochs++ })
 			// The target polls its agent from the beginning.
 			o.endpoint, o.targetBusy = e, true
+			o.watchAgent(epoch, e)
 			o.StepMachine(now, formed)
 		})
 	})
 }
 
+// watchAgent fences the epoch when its agent ends with the agent's process, so that a link on which nothing is in flight
+// gets another agent before the next transfer. Batches in flight fail, and their failure fences the epoch: the transfer
+// that may be the cause is not to be tried again.
+func (o *initiatorExecutor) watchAgent(epoch uint64, e *endpoint) {
+	ended := e.agent.Ended()
+	if ended == nil {
+		return
+	}
+	closed := make(chan struct{})
+	e.closed = closed
+	o.plane.wg.Go(func() {
+		select {
+		case <-ended:
+			o.Push(func(now effects.Time) {
+				if o.endpoint == e && !o.hasInFlight() {
+					o.StepMachine(now, communicator.Event{Kind: communicator.TargetFenced, Epoch: epoch})
+				}
+			})
+		case <-closed:
+		}
+	})
+}
+
 func (o *initiatorExecutor) connectEndpoint(epoch uint64, metadata []byte) (*endpoint, error) {
 	p := o.plane
-	e, err := p.newEndpoint(agentName(o.session, epoch, sideInitiator), p.pool.Regions())
+	// The target may take the end of the connection for the end of our stores (M4).
+	e, err := p.newEndpoint(agentName(o.session, epoch, sideInitiator), p.pool.Regions(), o.Channel.Conn())
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +108,7 @@ func (o *initiatorExecutor) connectEndpoint(epoch uint64, metadata []byte) (*end
 
 // SubmitBatch implements epochs.Executor. The clock is read right before the batch is submitted (M4).
 func (o *initiatorExecutor) SubmitBatch(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
-	posted, err := o.endpoint.postBatch(read, batch, func() bool { return plane.Now() > b.NotAfter })
+	posted, err := o.endpoint.postBatch(read, batch, b.NotAfter)
 	switch {
 	case err != nil:
 		o.Log.Warn("a batch could not be submitted", "epoch", o.Epoch(), "err", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
@@ -23,6 +24,7 @@ type Plane struct {
 	env           plane.Env
 	pool          *plane.LeasedPool
 	scratch       *scratchPage
+	host          nixlproc.Host // of all agents
 	log           *slog.Logger
 	limitedLog    *loglimit.Log
 	boot          [16]byte
@@ -68,9 +70,18 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	if p.scratch, err = newScratchPage(); err != nil {
 		return nil, err
 	}
+	if p.host, err = c.Agents(ctx, nixlproc.HostConfig{Memory: p.hostMemory(), Log: p.log}); err != nil {
+		return nil, errors.Join(err, p.scratch.close())
+	}
 	listener, address, err := p.probeAndListen(ctx)
 	if err != nil {
-		return nil, errors.Join(err, p.scratch.close())
+		return nil, errors.Join(err, p.host.Close(), p.scratch.close())
+	}
+	info := p.host.Info()
+	p.log.Info("libnixl", "library", info.Library, "transports", c.Transports)
+	if len(info.Signals) > 0 {
+		p.log.Warn("a library has installed signal handlers that do not run on the alternate stack: such a signal on a Go "+
+			"thread aborts the process", "library", info.Library, "signals", info.Signals, "remedy", "unset UCX_DEBUG_SIGNO")
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.outgoingLinks = epochs.NewOutgoingLinks(epochs.OutgoingConfig{
@@ -98,7 +109,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 // probeAndListen makes and destroys an agent, so that errors of the library are reported now and not at the first peer,
 // and then listens.
 func (p *Plane) probeAndListen(ctx context.Context) (net.Listener, string, error) {
-	e, err := p.newEndpoint(agentName([16]byte{}, 0, "try"), p.pool.Regions())
+	e, err := p.newEndpoint(agentName([16]byte{}, 0, "try"), p.pool.Regions(), nil)
 	if err != nil {
 		return nil, "", fmt.Errorf("register the pool: %w", err)
 	}
@@ -149,7 +160,7 @@ func (p *Plane) Close(ctx context.Context) error {
 		go func() {
 			p.wg.Wait()
 			if p.closeErr = errors.Join(p.outgoingLinks.CheckProven(), p.incomingLinks.CheckProven()); p.closeErr == nil {
-				p.closeErr = p.scratch.close()
+				p.closeErr = errors.Join(p.host.Close(), p.scratch.close())
 			}
 			p.limitedLog.FlushSkipped()
 			close(p.stopped)

@@ -68,7 +68,7 @@ func TestConfigurations(t *testing.T) {
 		{"window", change(func(c *nixl.Config) { c.Window = 1000 })},
 		{"links", change(func(c *nixl.Config) { c.Links = 1 << 20 })},
 		{"cancel grace", change(func(c *nixl.Config) { c.CancelGrace = -1 })},
-		{"needs Config.Library", change(func(c *nixl.Config) { c.Library = nil })},
+		{"needs Config.Agents", change(func(c *nixl.Config) { c.Agents = nil })},
 	} {
 		_, err := planetest.NewLeasedNode(t, c.open, 1, pages, 4096)
 		if !errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), c.want) {

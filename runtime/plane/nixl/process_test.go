@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/internal/proctest"
 	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/nixl"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
@@ -36,6 +37,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if nixlproc.IsChild() {
+		nixlproc.Main()
+	}
 	if role := os.Getenv(childRole); role != "" {
 		flag.Parse()
 		child(proctest.TB{}, role)

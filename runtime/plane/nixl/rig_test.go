@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/nixl"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
@@ -27,17 +28,19 @@ const longTimeout = time.Minute
 func maker(transports string, change ...func(*nixl.Config)) planetest.LeasedMaker {
 	return func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 		tb.Helper()
+		libnixltest.LoadLibrary(tb)
 		c := nixl.Config{
-			Library: libnixltest.LoadLibrary(tb), Transports: transports, TransferTimeout: longTimeout, CancelGrace: longTimeout,
+			Agents: nixlproc.Options{}.Open, Transports: transports, TransferTimeout: longTimeout, CancelGrace: longTimeout,
 			RebuildTries: 100,
 		}
 		for _, f := range change {
 			f(&c)
 		}
-		m := memory(libnixltest.AllocMemory(tb, int(uint64(pages)*pageBytes)))
+		file, bytes := libnixltest.AllocShared(tb, int(uint64(pages)*pageBytes))
+		m := memory(bytes)
 		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Sink: sink,
-			Region: plane.Region{Host: true, Base: m.base(), Bytes: uint64(len(m))},
+			Region: plane.Region{Host: true, Base: m.base(), Bytes: uint64(len(m)), File: file},
 		})
 		if err != nil {
 			tb.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -27,7 +28,7 @@ type targetEndpoint struct {
 // makeAgent makes the agent and returns the metadata that the peer needs.
 func (l *targetEndpoint) makeAgent() (metadata []byte, err error) {
 	p := l.in.plane
-	l.endpoint, err = p.newEndpoint(agentName(l.in.Session, l.epoch, sideTarget), []plane.Region{p.pool.FirstRegion()})
+	l.endpoint, err = p.newEndpoint(agentName(l.in.Session, l.epoch, sideTarget), []plane.Region{p.pool.FirstRegion()}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +109,9 @@ func (l *targetEndpoint) pollAgent() error {
 		select {
 		case <-l.closeRequested:
 			return nil
+		case <-l.endpoint.agent.Ended():
+			l.in.Log.Warn("an agent is gone with its process", "epoch", l.epoch)
+			return nixlproc.ErrEnded
 		case <-l.busyChanged:
 			polls = 0
 		case <-wake:

@@ -21,7 +21,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/gateway"
-	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/libnixl/nixlproc"
 	"github.com/kvferry/kvferry/runtime/plane/nixl"
 )
 
@@ -61,6 +61,9 @@ type message struct {
 }
 
 func main() {
+	if nixlproc.IsChild() {
+		nixlproc.Main()
+	}
 	b := &relayNode{requests: map[string]*request{}}
 	if err := b.serveMessages(); err != nil {
 		b.writeMessage(message{Op: "error", Error: err.Error()})
@@ -157,16 +160,12 @@ func (b *relayNode) startNode(ctx context.Context, m *message) error {
 		return err
 	}
 	cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
-	library, err := libnixl.Open(libnixl.Options{})
-	if err != nil {
-		return err
-	}
 	if b.port, err = freePort(); err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g, err := gateway.New(gateway.Config{
-		Library: library, SideChannels: zmq.Config{}.Opener(), EngineID: engineID, Host: host, Port: b.port,
+		Agents: nixlproc.Options{}.Open, SideChannels: zmq.Config{}.Opener(), EngineID: engineID, Host: host, Port: b.port,
 		CompatibilityHash: engineInfo.CompatibilityHash,
 		Geometry:          cfg.Geometry(0), Layout: cfg.Layout, RegionNames: names, CacheLayout: string(meta.Layout),
 		AttentionBackend: string(meta.Backend), Limits: cfg.Gateway,
@@ -178,7 +177,7 @@ func (b *relayNode) startNode(ctx context.Context, m *message) error {
 		b.free = append(b.free, i+1) // Block 0 stays unused, as in vLLM's engines.
 	}
 	b.node, err = runtime.Open(ctx, cfg, runtime.WithControl(zmq.Config{}.Opener()),
-		runtime.WithPlane(nixl.Name, nixl.Config{Library: library, Transports: "^cma"}.Open), runtime.WithGateway(g),
+		runtime.WithPlane(nixl.Name, nixl.Config{Agents: nixlproc.Options{}.Open, Transports: "^cma"}.Open), runtime.WithGateway(g),
 		runtime.WithLogger(log))
 	return err
 }

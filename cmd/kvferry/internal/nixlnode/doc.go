@@ -21,8 +21,12 @@ var ErrSetting = errors.New("wrong setting")
 func Load(library string) (*libnixl.Library, error) {
 	l, err := libnixl.Open(libnixl.Options{Library: library})
 	if err != nil {
-		return nil, fmt.Errorf("transfer_channel: nixl needs libnixl: %w or in "+
-			"extra_config.kvferry.nixl.library; or set transfer_channel: auto", err)
+		return nil, needsLibrary(err)
 	}
 	return l, nil
+}
+
+func needsLibrary(err error) error {
+	return fmt.Errorf("transfer_channel: nixl needs libnixl: %w or in "+
+		"extra_config.kvferry.nixl.library; or set transfer_channel: auto", err)
 }
