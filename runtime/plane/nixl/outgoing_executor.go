@@ -5,6 +5,7 @@ package nixl
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -85,8 +86,11 @@ func (o *initiatorExecutor) watchAgent(epoch uint64, e *endpoint) {
 
 func (o *initiatorExecutor) connectEndpoint(epoch uint64, metadata []byte) (*endpoint, error) {
 	p := o.plane
-	// The target may take the end of the connection for the end of our stores (M4).
-	e, err := p.newEndpoint(agentName(o.session, epoch, sideInitiator), p.pool.Regions(), o.Channel.Conn())
+	var held net.Conn
+	if o.sameHost { // The target takes the end of the connection for the end of our stores (M4).
+		held = o.Channel.Conn()
+	}
+	e, err := p.newEndpoint(agentName(o.session, epoch, sideInitiator), p.pool.Regions(), held)
 	if err != nil {
 		return nil, err
 	}
