@@ -79,8 +79,8 @@ type intruder struct {
 func (f *fleet) newIntruder(identity string) *intruder {
 	f.Helper()
 	in := func(name string) string { return filepath.Join(f.folderOf(identity), name) }
-	g, err := secure.Open(secure.Config{Mode: secure.Strict, Cert: in(authority.CertFile), Key: in(authority.KeyFile), CA: in(authority.CAFile),
-		Policy: in(authority.PolicyFile), Recheck: time.Hour})
+	g, err := secure.Open(secure.Config{Mode: secure.Strict, Cert: in(authority.CertFile), Key: in(authority.KeyFile),
+		CA: in(authority.CAFile), Policy: in(authority.PolicyFile), Recheck: time.Hour})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -109,7 +109,8 @@ func Listen(c Config) (*Proxy, error) {
 	for i, d := range c.Decodes {
 		urls[i] = d.URL
 	}
-	p := &Proxy{config: c, keys: keys, engineKey: engineKey, log: loglimit.New(c.Log), baseCtx: ctx, cancel: cancel, serveErr: make(chan error, 1),
+	p := &Proxy{config: c, keys: keys, engineKey: engineKey, log: loglimit.New(c.Log), baseCtx: ctx, cancel: cancel,
+		serveErr: make(chan error, 1),
 		prefills: newFleet("prefill", c.Prefills, c.RestTime, c.PrefillTimeout+2*healthTimeout),
 		decodes:  newFleet("decode", urls, c.RestTime, 2*c.SilenceTimeout+healthTimeout),
 		slots:    newShares(int64(c.MaxRequests), 1), bodies: newShares(c.MaxTotalBytes, c.MaxBodyBytes),

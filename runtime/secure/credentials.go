@@ -132,10 +132,11 @@ func (x *credentials) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, 
 	return x.authorize(chain[0])
 }
 
-// believe returns the peer whose certificates are given, in mode Permissive, and reports false if it proved no identity. The peer has all roles, because a
-// mistake in the policy must refuse nobody before mode Strict. It keeps its identity although its certificate has
-// ended or lacks a usage: if the identity came and went with such details, the peer would be refused the names that
-// it has proved to own. A peer without a certificate of a listed authority has proved nothing.
+// believe returns the peer whose certificates are given, in mode Permissive, and reports false if the peer proved no
+// identity. The peer has all roles, because a mistake in the policy must refuse nobody before mode Strict. It keeps its
+// identity although its certificate has ended or lacks a usage: if the identity came and went with such details, the
+// peer would be refused the names that it has proved to own. A peer without a certificate of a listed authority has
+// proved nothing.
 //
 // With chunks: proven, the policy says which tenants' chunks the peer may touch; otherwise it may touch all, as in mode
 // Off.

@@ -202,7 +202,7 @@ var rooms = []room{
 		"runtime/internal/netpoll", "runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
 	// The proxy for engines uses only HTTP and metrics, and no node.
 	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/loglimit", "runtime/secure"},
-		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...")},
+		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "go.yaml.in/yaml/v4")},
 	// The gateway reaches plain engines over libnixl and side channels, which it gets as arguments.
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/rank/memory/geometry", "fsm/rank/flows/register",
 		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl",
