@@ -107,7 +107,7 @@ func (x *intruder) ask(c effects.Channel, host string, port uint16, body []byte)
 		}
 		return false
 	})
-	x.Endpoint.Close(opened.Conn)
+	x.Close(opened.Conn)
 	if reply, ok := r.(*effects.Replied); ok {
 		return slices.Clone(reply.Body)
 	}
