@@ -136,7 +136,7 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 		t.refuseOffer(e, from, code, why)
 		return
 	}
-	e.Outcomes.RecordBatch(&e.Env, class, request, operation, m.Keys[0])
+	t.recordBatch(e, class, request)
 	if e.Abandons.IsAbandoned(e.Now, request) {
 		e.Out.Mark(allocqueue.Marks.RequestAbandoned)
 		t.refuseOffer(e, from, effects.Cancelled, flow.EndReason(effects.Cancelled))
@@ -162,6 +162,14 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 	}
 	if refusal := e.Pending.Enqueue(&e.Env, row, ev, e.Hashes, timeout); refusal != nil {
 		t.refuseOffer(e, from, effects.TooMany, refusal)
+	}
+}
+
+// recordBatch records that the request goes on, unless the sender has to shake hands first. A retry counts like a new
+// offer: if the sender's link was lost, other peers could end the request, until the sender repeats an offer.
+func (t *Target) recordBatch(e *flow.Env, class int, request uint64) {
+	if !e.Links.IncarnationByClass(class).HasLostLink() {
+		e.Outcomes.RecordBatch(&e.Env, class, request, t.offer.Ext.Operation, t.offer.Keys[0])
 	}
 }
 
@@ -226,6 +234,7 @@ func (t *Target) handleRepeat(
 		t.sendRefusal(e, ev.Request, true, t.offerEcho(), stop, flow.EndReason(stop), true)
 	default:
 		e.Out.Mark(flow.Marks.OfferedAgain)
+		t.recordBatch(e, from.Class, request)
 		y := t.readOf(x)
 		y.request, y.echo = ev.Request, t.offerEcho()
 	}
@@ -246,6 +255,7 @@ func (t *Target) rejoinQueue(
 		t.refuseReusedOperation(e, from)
 	default:
 		e.Out.Mark(flow.Marks.AskedAgain)
+		t.recordBatch(e, from.Class, request)
 		e.Pending.AcceptRetry(h, ev, t.offer.Ext.Attempt)
 	}
 	return true

@@ -81,6 +81,7 @@ func (t *Target) handleKeptRepeat(
 	if o.ChunksLeft == 0 && o.Code != effects.OK {
 		t.sendRefusal(e, from.Request, true, t.offerEcho(), o.Code, flow.EndReason(o.Code), true)
 	} else {
+		t.recordBatch(e, from.Class, request)
 		t.sendAck(e, from.Request, t.offerEcho(), o.PresentChunks, true)
 	}
 	return true

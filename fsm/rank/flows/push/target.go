@@ -148,7 +148,7 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	if m.HasExt {
-		e.Outcomes.RecordBatch(&e.Env, class, request, operation, m.Keys[0])
+		t.recordBatch(e, class, request)
 	}
 	if e.Abandons.IsAbandoned(e.Now, request) {
 		e.Out.Mark(allocqueue.Marks.RequestAbandoned)
@@ -192,6 +192,12 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 	}
 }
 
+// recordBatch records that the request goes on. A retry counts like a new batch: if the sender's link was lost, other
+// peers could end the request, until the sender repeats a batch.
+func (t *Target) recordBatch(e *flow.Env, class int, request uint64) {
+	e.Outcomes.RecordBatch(&e.Env, class, request, t.message.Ext.Operation, t.message.Keys[0])
+}
+
 // requestID returns the id of the request for which the sender works; the id is empty if the sender named none.
 func (t *Target) requestID() []byte {
 	if t.message.HasExt {
@@ -215,6 +221,7 @@ func (t *Target) handleRepeat(
 			return true
 		}
 		e.Out.Mark(landing.Marks.TakenBefore)
+		t.recordBatch(e, from.Class, request)
 		t.resetReply()
 		t.reply.Ext.Taken = uint32(len(t.message.Keys))
 		e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
@@ -230,6 +237,7 @@ func (t *Target) handleRepeat(
 			t.refuseRequest(e, from, len(t.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "revoked"})
 			return true
 		}
+		t.recordBatch(e, from.Class, request)
 		t.reply.Ext.LeaseNS = uint64(max(0, x.CommitBy.Sub(e.Now)))
 		e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
 		return true
@@ -251,6 +259,7 @@ func (t *Target) rejoinQueue(
 		t.refuseReusedOperation(e, from)
 	default:
 		e.Out.Mark(flow.Marks.AskedAgain)
+		t.recordBatch(e, from.Class, request)
 		e.Pending.AcceptRetry(h, ev, 0)
 	}
 	return true

@@ -102,10 +102,13 @@ func (x *Requests) hasPresentSender(r *row) bool {
 	return r.class != 0 && !r.ended && !x.losses.IsCondemned(r.class, r.lossCount)
 }
 
-// RecordBatch records that a batch of a request arrived from a peer. The key is that of the batch's first chunk. A
-// request that had ended is in progress again if the batch belongs to a later attempt than the end, because the sender
-// repeats what was given up. A batch of the same or an earlier attempt changes nothing, because the batch was in flight
-// for long, perhaps until after the peer was lost.
+// RecordBatch records that a batch of a request, or the retry of a batch that still stands, arrived from a peer. The
+// key is that of the batch's first chunk. A request that had ended is in progress again if the batch belongs to a later
+// attempt than the end, because the sender repeats what was given up. A batch of the same or an earlier attempt changes
+// nothing, because the batch was in flight for long, perhaps until after the peer was lost.
+//
+// Example: the link of a sender is lost while its batch waits here for pages. A stranger's message ends the request.
+// Then the sender shakes hands again and repeats the batch, and the request is in progress again.
 func (x *Requests) RecordBatch(v *env.Env, class int, request, operation uint64, key []byte) {
 	if request == 0 {
 		return

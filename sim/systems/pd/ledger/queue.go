@@ -288,7 +288,11 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 		case g != nil:
 			or.oracles().leaseTimes.recordBelief(n, &or.w.Requests[request-1], g) // Sent again, with the remaining time.
 			if or.facts().hasReply {
-				or.oracles().prompt.verifyRetry(n, g, &or.facts().reply.message)
+				m := &or.facts().reply.message
+				if !m.AllocFailed && len(m.RemoteIndexes) > 0 {
+					or.oracles().requestEnds.recordGranted(n, &w)
+				}
+				or.oracles().prompt.verifyRetry(n, g, m)
 				or.oracles().tableShares.verifyRetry(n, &w, g)
 			}
 		case or.facts().hasReply:
