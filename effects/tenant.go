@@ -76,9 +76,6 @@ func (s *Tenants) Equal(other *Tenants) bool {
 	return slices.Equal(s.only, other.only)
 }
 
-// IsSingle reports whether the set has at most one tenant, so that its owner cannot hold chunks of two tenants.
-func (s *Tenants) IsSingle() bool { return s != nil && len(s.only) <= 1 }
-
 // tenantsShown is how many tenants String lists.
 const tenantsShown = 4
 

@@ -17,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// A isolatedAgent is an agent in a child. Like every agent it belongs to one goroutine at a time.
+// An isolatedAgent is an agent in a child. Like every agent it belongs to one goroutine at a time.
 type isolatedAgent struct {
 	child  *child
 	name   string
@@ -293,7 +293,7 @@ func (a *isolatedAgent) Close() error {
 	return nil
 }
 
-// A isolatedTransfer is made by Post in the child, so that a transfer takes one call.
+// An isolatedTransfer is made by Post in the child, so that a transfer takes one call.
 type isolatedTransfer struct {
 	agent   *isolatedAgent
 	options libnixl.TransferOptions
