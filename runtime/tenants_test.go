@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control/controltest"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
 	"github.com/kvferry/kvferry/runtime/secure"
 	"github.com/kvferry/kvferry/runtime/secure/authority"
 )
@@ -59,11 +61,51 @@ func TestPlanesOfTenants(t *testing.T) {
 	shared.Security.SharedPages = true
 	mustClose(t, open(t, shared))
 
+	blocks := f.secured(receiverConfig(t, "tcp", nil), "decode/a")
+	blocks.Register.Enabled = true
+	wantRefused("registered blocks", blocks, "security.policy")
+
 	r := open(t, f.secured(receiverConfig(t, "auto", nil), "decode/a"))
 	defer mustClose(t, r)
 	x := f.newIntruder("prefill/a")
 	if hello := x.meet(peerOf(r)); len(hello.Ext.Planes) != 1 || string(hello.Ext.Planes[0]) != "tcp" {
 		t.Errorf("the node offers the planes %q", hello.Ext.Planes)
+	}
+}
+
+// lines passes on the lines of a log that contain a text.
+type lines struct {
+	text  string
+	found chan struct{}
+}
+
+func (l lines) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(l.text)) {
+		select {
+		case l.found <- struct{}{}:
+		default:
+		}
+	}
+	return len(b), nil
+}
+
+// A policy that limits tenants while the node already serves its whole pool is an error that the log tells.
+func TestTenantsAfterTheStart(t *testing.T) {
+	f := newFleet(t, string(authority.FleetPolicy("fleet")))
+	log := lines{"still serves whole pools", make(chan struct{}, 1)}
+	n, err := runtime.Open(t.Context(), f.secured(receiverConfig(t, "shm", nil), "decode/1"), runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(shm.Name, shm.Open), runtime.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, n)
+	policy := f.policy + "  - {name: spiffe://fleet/prefill/a, roles: [prefill], tenants: [" + tenantA.String() + "]}\n"
+	replaceFile(t, filepath.Join(f.folderOf("decode/1"), authority.PolicyFile), policy)
+	n.ReloadSecurity()
+	select {
+	case <-log.found:
+	case <-within(t).Done():
+		t.Error("the log does not tell of it")
 	}
 }
 

@@ -68,3 +68,32 @@ func TestSecurityFolder(t *testing.T) {
 		t.Errorf("the files are %v", got)
 	}
 }
+
+// The keys about tenants and chunks say what they read, and name the key, the value and the remedy of what they refuse.
+func TestTenantsOfANode(t *testing.T) {
+	with := func(lines string) (*Config, error) {
+		return Parse("node.yaml", []byte(strings.Replace(receiverYAML, "  kvferry:\n", "  kvferry:\n"+lines, 1)), environ())
+	}
+	for text, want := range map[string]string{
+		"[default, 9f86d081884c7d65]": "default,9f86d081884c7d65", "9f86d081884c7d65": "9f86d081884c7d65",
+		"[0123456789012345, 1234567890123e12]": "0123456789012345,1234567890123e12", // texts that YAML would read as numbers
+	} {
+		cfg, err := with("    tenants: " + text + "\n    security: {allow_off: true}\n")
+		if err != nil || cfg.Machine.Tenants.String() != want {
+			t.Errorf("%s: %v, %v", text, cfg, err)
+		}
+	}
+	for lines, want := range map[string]string{
+		"    tenants: [9F86D081884C7D65]\n": "kvferry tenant", "    tenants: []\n": "write 1 to 256 tenants", "    tenants: [[a]]\n": "item 1 is no tenant",
+		"    security: {mode: strict, dir: /c, chunks: proven}\n": "matters only with security.mode: permissive",
+		"    security: {chunks: some}\n":                          "use any or proven",
+	} {
+		if _, err := with(lines); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", lines, err, want)
+		}
+	}
+	cfg, err := with("    security: {mode: permissive, dir: /c, chunks: proven, shared_pages: true}\n")
+	if err != nil || !cfg.Security.ProvenChunks || !cfg.Security.SharedPages {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+}

@@ -58,6 +58,11 @@ func TestSaltFollowsTheKey(t *testing.T) {
 			wantAnswer(t, res, http.StatusUnauthorized, "missing or unknown")
 		}
 	}
+	if res, err := newClient(t).Get("http://" + p.Addr().String() + "/v1/models"); err != nil || res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a query without a key: %v, %v", res, err)
+	} else {
+		_ = res.Body.Close()
+	}
 	wantAnswer(t, postTo(t, p, "/v1/messages", completion, "X-Api-Key", "key-a"), http.StatusBadRequest, "take no cache_salt")
 	if after := len(prefill.allReceived()) + len(decode.allReceived()); after != before {
 		t.Errorf("%d refused requests reached an engine", after-before)
