@@ -84,7 +84,9 @@ func TestTenantsOfANode(t *testing.T) {
 		}
 	}
 	for lines, want := range map[string]string{
-		"    tenants: [9F86D081884C7D65]\n": "kvferry tenant", "    tenants: []\n": "write 1 to 256 tenants", "    tenants: [[a]]\n": "item 1 is no tenant",
+		"    tenants: [9F86D081884C7D65]\n":                       "kvferry tenant",
+		"    tenants: []\n":                                       "write 1 to 256 tenants",
+		"    tenants: [[a]]\n":                                    "item 1 is no tenant",
 		"    security: {mode: strict, dir: /c, chunks: proven}\n": "matters only with security.mode: permissive",
 		"    security: {chunks: some}\n":                          "use any or proven",
 	} {
