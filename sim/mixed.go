@@ -25,10 +25,11 @@ var expensiveProfiles = []string{"directory", "replicas", "sought"}
 // seeds of its own, so that the other seeds use the profiles that they used before it existed.
 const trustEvery = 16
 
-// sumsEvery and tenantsEvery are the same for the profiles in which engines state checksums, and chunks have tenants.
+// The same for the profiles in which engines state checksums, chunks have tenants, and strangers are of other domains.
 const (
 	sumsEvery    = 32
 	tenantsEvery = 64
+	domainsEvery = 128
 )
 
 // mixedProfiles returns the remaining profiles, in the order of the seeds that use them: each expensive profile once,
@@ -38,7 +39,7 @@ const (
 func mixedProfiles() (order []string) {
 	cheap := slices.DeleteFunc(Profiles(), func(name string) bool {
 		return name == condense.Profile || name == "fleet" || name == expand.TrustProfile || name == expand.SumsProfile ||
-			name == expand.TenantsProfile || slices.Contains(expensiveProfiles, name)
+			name == expand.TenantsProfile || name == expand.DomainsProfile || slices.Contains(expensiveProfiles, name)
 	})
 	for _, expensive := range expensiveProfiles {
 		order = append(append(order, cheap...), expensive)
@@ -57,6 +58,9 @@ func ProfileOfSeed(seed uint64, profile string) string {
 		return condense.Profile
 	}
 	if seed%trustEvery == trustEvery-1 {
+		if seed%domainsEvery == domainsEvery-1 {
+			return expand.DomainsProfile
+		}
 		if seed%sumsEvery == sumsEvery-1 {
 			return expand.SumsProfile
 		}

@@ -111,10 +111,11 @@ func useDefaults(s *shrinkState) {
 		return wasSet
 	})
 	s.tryChange(func(p *plan.Plan) bool {
-		wasSet := len(p.Topology.Identities) > 0 && len(p.Topology.Tenants) == 0
+		wasSet := len(p.Topology.Identities) > 0 && len(p.Topology.Tenants) == 0 && !p.Topology.Domains
 		p.Topology.Identities, p.Topology.Strict = nil, false
 		return wasSet
 	})
+	s.tryChange(func(p *plan.Plan) bool { return setValue(&p.Topology.Domains, false) })
 	s.tryChange(func(p *plan.Plan) bool { return setValue(&p.Topology.Sums, false) })
 	s.tryChange(func(p *plan.Plan) bool {
 		wasSet := len(p.Topology.Origins) > 0

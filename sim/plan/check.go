@@ -152,6 +152,9 @@ func (p *Plan) checkTopology(c *checker) {
 	if t.Strict && len(t.Identities) == 0 {
 		c.addError("topology.strict is true, and topology.identities is empty: give both, or neither")
 	}
+	if t.Domains && len(t.Identities) == 0 {
+		c.addError("topology.domains is true, and topology.identities is empty: give both, or neither")
+	}
 	p.checkTenants(c)
 	if t.Sums && t.Leased {
 		c.addError("topology.sums is true, and so is leased: give one of them")

@@ -144,6 +144,9 @@ type Topology struct {
 	Tenants    [][]uint32        `yaml:"tenants,omitempty,flow"`
 	Limited    []Node            `yaml:"limited,omitempty,flow"`
 	KeyTenants map[uint32]uint32 `yaml:"key_tenants,omitempty,flow"`
+	// Domains makes the nodes tell trust domains apart: they are of one domain, and a stranger that proves nothing, or an
+	// identity of its own, may be of another. It requires Identities.
+	Domains bool `yaml:"domains,omitempty"`
 	// Sums makes the engines of all nodes state checksums of their chunks, and the drivers compare what arrives. It
 	// requires planes that are not Leased.
 	Sums bool `yaml:"sums,omitempty"`

@@ -31,7 +31,7 @@ func Profiles() []string {
 			all = append(all, f.Profiles[i].Name)
 		}
 	}
-	return append(all, condense.Profile, expand.TrustProfile, expand.SumsProfile, expand.TenantsProfile)
+	return append(all, condense.Profile, expand.TrustProfile, expand.SumsProfile, expand.TenantsProfile, expand.DomainsProfile)
 }
 
 // CheckProfile returns an error if the name is not in [Profiles]. The empty name stands for the default profile.
@@ -76,6 +76,13 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 		p := expand.Plan(seed, base, profileOfFlow(base))
 		expand.AddTrust(&p)
 		expand.AddTenants(&p)
+		return p, nil
+	}
+	if profile == expand.DomainsProfile {
+		base := expand.DomainsBase(seed)
+		p := expand.Plan(seed, base, profileOfFlow(base))
+		expand.AddTrust(&p)
+		expand.AddDomains(&p)
 		return p, nil
 	}
 	return expand.Plan(seed, profile, profileOfFlow(profile)), nil

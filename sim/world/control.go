@@ -107,6 +107,7 @@ type Request struct {
 	isForbidden  bool             // it must change nothing, and oracles are not told of it
 	repeatsField bool             // it gives a field twice
 	Tenants      *effects.Tenants `snap:"share"` // the tenants of its client; nil: all
+	Realm        effects.Realm    // the trust domain of its client
 	VanillaJob   int              // the job of the plain sender that sent it, from 1
 	Grant        effects.GrantID  // the grant that was made for it
 	At           int64            `snap:"skip"`

@@ -25,11 +25,11 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 	case KindReceived:
 		proof := w.ClientProof(d.A)
 		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.OriginOf(n, d.A),
-			Principal: proof.Principal, Roles: proof.Roles, Tenants: proof.Tenants,
+			Principal: proof.Principal, Roles: proof.Roles, Tenants: proof.Tenants, Realm: proof.Realm,
 			Channel: effects.Channel(d.B), Request: effects.Request(d.C),
 			Body: d.Body}
 		if d.C > 0 {
-			w.Requests[d.C-1].Tenants = proof.Tenants
+			w.Requests[d.C-1].Tenants, w.Requests[d.C-1].Realm = proof.Tenants, proof.Realm
 		}
 		if ev = &s.received; len(w.SourcePlan.Topology.Identities) > 0 && !n.Custom {
 			w.forbidden = w.System.ForbidMessage(n, &s.received)
@@ -64,7 +64,7 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 		}
 		w.Conns[d.B-1].handleReply(w, n, effects.Corr(d.A), d.Body)
 		proof := w.ServerProof(w.Conns[d.B-1])
-		s.replied = effects.Replied{Corr: effects.Corr(d.A), Principal: proof.Principal, Tenants: proof.Tenants, Body: d.Body}
+		s.replied = effects.Replied{Corr: effects.Corr(d.A), Principal: proof.Principal, Tenants: proof.Tenants, Realm: proof.Realm, Body: d.Body}
 		ev = &s.replied
 	case KindUnanswered:
 		s.unanswered = effects.Unanswered{Corr: effects.Corr(d.A), Code: effects.Code(d.B)}

@@ -5,12 +5,25 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 )
 
-// A Proof is what a process proves on its connections: its identity, and the roles and the tenants that the policy gives
-// to that identity. The zero value proves nothing, and has all tenants.
+// A Proof is what a process proves on its connections: its identity, the roles and the tenants that the policy gives to
+// that identity, and its trust domain. The zero value proves nothing, and has all tenants.
 type Proof struct {
 	Principal effects.Principal
 	Roles     effects.Roles
 	Tenants   *effects.Tenants `snap:"share"`
+	Realm     effects.Realm    // zero: the domain of the nodes
+}
+
+// realmOfStranger returns the trust domain of a stranger that does not act as a node. Where the nodes tell domains apart,
+// the first identity is of the nodes' domain, and each of the others is of a domain of its own.
+func (w *World) realmOfStranger(s StrangerProof) effects.Realm {
+	switch {
+	case !w.SourcePlan.Topology.Domains || s == 1:
+		return 0
+	case s == 0:
+		return effects.RealmUnproven
+	}
+	return effects.Realm(draw.Mix(0xD0A1, uint64(s)) | 2)
 }
 
 // TenantOf returns a tenant, by its number in plans.
@@ -98,11 +111,21 @@ const strangerIdentity = 1 << 20
 func (w *World) ProofOf(s StrangerProof) Proof {
 	switch {
 	case s == 0:
-		return Proof{}
+		return Proof{Realm: w.realmOfStranger(s)}
 	case s >= FirstNodeProof:
 		return w.Nodes[s-FirstNodeProof].Proof
 	}
-	return Proof{PrincipalOf(strangerIdentity + uint32(s)), strangerProofs[s], w.tenantsOfStranger(s)}
+	return Proof{PrincipalOf(strangerIdentity + uint32(s)), strangerProofs[s], w.tenantsOfStranger(s), w.realmOfStranger(s)}
+}
+
+// IsPrincipalOfNodes reports whether a principal is of the nodes' trust domain.
+func (w *World) IsPrincipalOfNodes(p effects.Principal) bool {
+	for s := StrangerProof(0); s < FirstNodeProof; s++ {
+		if x := w.ProofOf(s); x.Principal == p {
+			return x.Realm == 0
+		}
+	}
+	return true
 }
 
 // proofShift is the number of bits by which the id of a stranger's connection holds the number of its Proof.

@@ -265,14 +265,23 @@ func (s *sentLayers) checkRequest(call *oracle.Call, w *pd.Cluster, n *world.Nod
 
 // checkNotWhole checks that no pages are requested for layers of a chunk that is whole at the receiver.
 func (s *sentLayers) checkNotWhole(call *oracle.Call, w *pd.Cluster, n *world.Node, g *jobProgress, j *pd.Job) {
+	if w.Jobs[j.Index].Sender != n.ID {
+		return
+	}
 	for _, key := range s.request.Keys {
-		i := slices.IndexFunc(j.Keys, func(k []byte) bool { return string(k) == string(key) })
-		if i < 0 || w.Jobs[j.Index].Sender != n.ID {
+		// A key may occur in several chunks of one request: the whole chunk 0 does not forbid a page for chunk 1.
+		named, whole := -1, true
+		for i, k := range j.Keys {
+			if string(k) == string(key) {
+				named, whole = i, whole && g.wholeChunks[i/j.KeysPerChunk()]
+			}
+		}
+		if named < 0 {
 			continue
 		}
-		if call.CountJudged(checkStaysWhole); g.wholeChunks[i/j.KeysPerChunk()] {
+		if call.CountJudged(checkStaysWhole); whole {
 			call.FailCheck(checkStaysWhole, "node %d requests a page for layer %d of chunk %d of request %q, which is whole at the receiver",
-				n.AsSubject(), i%j.KeysPerChunk(), i/j.KeysPerChunk(), oracle.Request(j.Name))
+				n.AsSubject(), named%j.KeysPerChunk(), named/j.KeysPerChunk(), oracle.Request(j.Name))
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package pd
 import (
 	"cmp"
 	"encoding/binary"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
@@ -46,8 +47,42 @@ func (s stranger) requestGreedily() {
 		}
 		m.Ext = protocol.AllocExt{Version: ProtoVersion, Incarnation: protocol.UUID(name), To: protocol.UUID(nameForCaller(n, name)),
 			Operation: i + 1, Attempt: 1, PatienceNS: uint64(60 * effects.Second)}
+		if w.ProofOf(s.proof).Realm != 0 && s.actAsForeigner(conn+1+i, &m, x.Rehash()) {
+			continue
+		}
 		s.deliverMessage(conn+1+i, effects.ChannelAlloc, m.Append(nil))
 	}
+}
+
+// actAsForeigner sends what a peer of another trust domain sends to spoil the chunks of the nodes, or to see them: a
+// request that carries a false chunk, or a request for the chunks of a job. The result is false if it sends nothing. The
+// false chunk consists of zeros, so that its pages hold no stamps.
+func (s stranger) actAsForeigner(conn uint64, m *protocol.AllocRequest, d draw.Value) bool {
+	n := s.n
+	to := protocol.UUID(nameForCaller(n, effects.Incarnation(m.Ext.Incarnation)))
+	switch d.Below(4) {
+	case 0:
+		query := protocol.CacheQueryRequest{Keys: m.Keys, HasExt: true, Ext: protocol.CacheQueryExt{Version: ProtoVersion,
+			Incarnation: m.Ext.Incarnation, To: to, Operation: m.Ext.Operation, Attempt: 1}}
+		if slices.Contains(n.Listens, effects.ChannelQuery) {
+			s.deliverMessage(conn, effects.ChannelQuery, query.Append(nil))
+			return true
+		}
+	case 1:
+		get := protocol.AscendBatchedLookupAndGetMsg{LookupID: []byte("greedy"), ReceiverID: []byte("greedy:1"), Keys: m.Keys,
+			PullMode: true, HasExt: true, Ext: protocol.P2PGetExt{Version: ProtoVersion, Incarnation: m.Ext.Incarnation, To: to,
+				Operation: m.Ext.Operation, Attempt: 1}}
+		if slices.Contains(n.Listens, effects.ChannelLookup) {
+			s.deliverMessage(conn, effects.ChannelLookup, get.Append(nil))
+			return true
+		}
+	default:
+		bytes := InfoOf(n).Cfg.Layout.TokenBytes() * uint64(m.LastChunkTokens)
+		if bytes <= uint64(InfoOf(n).Cfg.Carries) {
+			m.Ext.Carried = make([]byte, bytes)
+		}
+	}
+	return false
 }
 
 // drawName returns a name for a stranger that acts as an ordinary peer.

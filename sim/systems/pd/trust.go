@@ -243,6 +243,16 @@ func (x *RankInfo) recordHello(name effects.Incarnation, principal effects.Princ
 	}
 }
 
+// IsOfOwnDomain reports whether the peer that has a name at n is of the nodes' trust domain. known is false if no peer
+// said hello under the name.
+func IsOfOwnDomain(w *Cluster, n *world.Node, name effects.Incarnation) (own, known bool) {
+	if w.NodeOfIncarnation(name) != nil {
+		return true, true
+	}
+	x := InfoOf(n).findName(name)
+	return x != nil && w.IsPrincipalOfNodes(x.principal), x != nil
+}
+
 // ForbidMessage reports whether a message must change nothing, because its sender lacks the role for it, because it names
 // chunks of a tenant that its sender or n lacks, or because its sender has another identity than the peer in whose name
 // it is.

@@ -113,7 +113,7 @@ func (or *arenaOracle) verifyCopy(n *world.Node, c *world.Copy) {
 		src, dst := &n.Pool.Pages[p.From.Index], &n.Pool.Pages[p.To.Index]
 		switch {
 		case n.InArena(p.From.Index) || src.LastGeneration != p.From.Generation || src.Writers > 0 || src.Granted != 0 &&
-			!or.oracles().plainSenders.isExpired(n, src.Granted) || !isWhole(n.Pool, src, p.From.Length):
+			!or.oracles().plainSenders.isExpired(n, src.Granted) || !or.isWhole(n.Pool, src, p.From.Length):
 			or.fail(checkArenaSource, "node %d copies page %d for a peer, and the page does not hold a ready chunk", n.AsSubject(),
 				n.PageSubject(p.From.Index))
 		case !n.InArena(p.To.Index) || dst.Writers > 0 || dst.Readers > 0 || p.To.Generation <= dst.LastGeneration ||
@@ -138,9 +138,9 @@ func (or *arenaOracle) verifyCopy(n *world.Node, c *world.Copy) {
 }
 
 // isWhole reports whether the first length bytes of a page come from a single fill of a single chunk, or did before a bit
-// was changed at rest.
-func isWhole(pool *world.Pool, pg *world.Page, length uint32) bool {
-	if pg.WasFlippedIn(pg.LastGeneration) {
+// was changed at rest. A false chunk of a stranger counts as whole: domainOracle judges to whom it is lent.
+func (or *arenaOracle) isWhole(pool *world.Pool, pg *world.Page, length uint32) bool {
+	if pg.WasFlippedIn(pg.LastGeneration) || or.oracles().domains.mayBeForeign(pg) {
 		return true
 	}
 	for part := range pool.PartCount(length) {
@@ -249,7 +249,7 @@ func (or *arenaOracle) verifyLease(n *world.Node, g *world.Grant, p effects.Page
 	case !n.InArena(p.Index):
 		or.fail(checkArenaLeased, "node %d leases page %d under grant %d, and the page is not in the arena", n.AsSubject(),
 			n.PageSubject(p.Index), n.GrantSubject(g.ID))
-	case !isWhole(n.Pool, pg, p.Length):
+	case !or.isWhole(n.Pool, pg, p.Length):
 		or.fail(checkArenaWhole, "node %d leases page %d under grant %d, and the page does not hold a whole chunk", n.AsSubject(),
 			n.PageSubject(p.Index), n.GrantSubject(g.ID))
 	}

@@ -67,7 +67,9 @@ func (*cacheOracle) subscribe(l *oracle.Subscriptions[cacheOracle]) {
 // cacheState records the chunks of an incarnation of a node that is a cache.
 type cacheState struct {
 	present      map[uint32]bool   // the chunks that the cache has, by key of the chunk or of its first layer
+	foreign      map[uint64]bool   // the chunks of strangers of other trust domains that the cache has, by hash; a page each
 	sharedPages  map[uint32]uint32 // pages that the engine shares: key number plus one; these chunks leave without a report
+	foreignReady int               // such chunks that became ready in this step
 	evictedCount int               // in this step
 	evictedPages int               // pages of the chunk that was evicted last
 	usedPages    int               // pages that were granted, promised to the layers of a chunk, or read into, in this step
@@ -75,7 +77,8 @@ type cacheState struct {
 }
 
 func (q *cacheState) clearForReuse() {
-	*q = cacheState{present: world.RecycleMap(q.present), sharedPages: world.RecycleMap(q.sharedPages)}
+	*q = cacheState{present: world.RecycleMap(q.present), foreign: world.RecycleMap(q.foreign),
+		sharedPages: world.RecycleMap(q.sharedPages)}
 }
 
 // reportsEvictions reports whether a node reports all evictions. A node does not report chunks of trusted senders
@@ -85,6 +88,9 @@ func reportsEvictions(n *world.Node) bool { return n.IsCache && !pd.InfoOf(n).Cf
 // recordReady records that a chunk is ready.
 func (or *cacheOracle) recordReady(n *world.Node, hash uint64) {
 	k, ok := or.facts().keyOfHash(n, hash)
+	if !ok && or.w.SourcePlan.Topology.Domains {
+		or.stateOf(n).recordForeign(hash)
+	}
 	if !ok || !reportsEvictions(n) {
 		return
 	}
@@ -95,6 +101,14 @@ func (or *cacheOracle) recordReady(n *world.Node, hash uint64) {
 		or.stateOf(n).present = map[uint32]bool{}
 	}
 	or.stateOf(n).present[k] = true
+}
+
+// recordForeign records that a chunk of a stranger of another trust domain is ready.
+func (q *cacheState) recordForeign(hash uint64) {
+	if q.foreign == nil {
+		q.foreign = map[uint64]bool{}
+	}
+	q.foreign[hash], q.foreignReady = true, q.foreignReady+1
 }
 
 // recordShared records a page that an engine shares, until the engine withdraws the page.
@@ -136,7 +150,11 @@ func (or *cacheOracle) verifyEviction(n *world.Node, hash uint64) {
 		or.countVoid(checkEvicted)
 		return
 	}
-	or.countJudged(checkEvicted, checkEvictedRead)
+	if or.countJudged(checkEvicted); q.foreign[hash] {
+		delete(q.foreign, hash)
+		return
+	}
+	or.countJudged(checkEvictedRead)
 	if !ok || !q.present[k] {
 		or.fail(checkEvicted, "node %d evicts a chunk that the node does not have", n.AsSubject())
 		return
@@ -225,7 +243,7 @@ func (or *cacheOracle) verifyGet(n *world.Node, e *effects.Deliver, c *pd.Comman
 func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
 	q := or.stateOf(n)
 	evicted, used, freed := q.evictedCount, q.usedPages, q.freedPages
-	q.evictedCount, q.usedPages, q.freedPages = 0, 0, 0
+	q.evictedCount, q.usedPages, q.freedPages, q.foreignReady = 0, 0, 0, 0
 	if evicted == 0 || n.Draining || n.Leaving {
 		return
 	}
@@ -246,6 +264,9 @@ func (or *cacheOracle) verifyRest(n *world.Node, s *rank.Stats) {
 	}
 	or.countJudged(checkCachePages)
 	chunks, pages := 0, 0
+	if !n.Draining {
+		chunks, pages = len(or.stateOf(n).foreign), len(or.stateOf(n).foreign)
+	}
 	for k := range or.stateOf(n).present {
 		if !n.Draining { // Chunks that were kept for requests leave without a report.
 			chunks, pages = chunks+1, pages+or.pagesOf(k)
@@ -263,6 +284,14 @@ func (or *cacheOracle) verifyRest(n *world.Node, s *rank.Stats) {
 // present already and could not be promised to a further request.
 func (or *cacheOracle) recordDuplicates(n *world.Node, stored []effects.Page) {
 	for _, p := range stored {
+		if or.oracles().domains.mayBeForeign(&n.Pool.Pages[p.Index]) { // Its hash is that of its domain.
+			if q := or.stateOf(n); q.foreignReady > 0 {
+				q.foreignReady--
+			} else {
+				q.freedPages++
+			}
+			continue
+		}
 		key := n.Pool.Pages[p.Index].Stamps[0].Key()
 		if ready, ok := pd.ReadyAt(n, or.w.Keys[key]); ok && ready.Index != p.Index {
 			or.stateOf(n).freedPages++

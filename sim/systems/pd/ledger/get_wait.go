@@ -109,11 +109,12 @@ func (or *getWaitOracle) recordRefused(n *world.Node, w *pendingRequest) {
 	}
 }
 
-// keysOf returns the keys that a request or an offer named.
+// keysOf returns the keys that a request or an offer named, and none for one of a peer of another trust domain: what it
+// sends is no source of a chunk that an engine gets.
 func (or *getWaitOracle) keysOf(w *pendingRequest) [][]byte {
 	m, o := &or.facts().pendingAlloc, &or.facts().pendingOffer
 	switch {
-	case len(w.body) == 0:
+	case len(w.body) == 0 || or.oracles().domains.isForeignRequest(w.request):
 		return nil
 	case m.Decode(w.body, &pd.WireLimits) == nil:
 		return m.Keys

@@ -32,7 +32,7 @@ func (*lapseOracle) subscribe(l *oracle.Subscriptions[lapseOracle]) {
 // lapseState records, by chunk, what the ledger knows of the expiry of chunks in one incarnation of a node.
 type lapseState struct {
 	wholeAt     map[uint32]int64 // when the chunk was first whole
-	foreignAt   map[uint64]int64 // the same by hash, for keys that trusted strangers claim to have put
+	foreignAt   map[uint64]int64 // the same by hash, for chunks of strangers
 	reportedAt  map[uint32]int64 // when the chunk was last reported as lapsed
 	reportCount uint32           // the number of lapses that were reported
 }
@@ -51,9 +51,9 @@ func (q *lapseState) recordWhole(k uint32, now int64) {
 	}
 }
 
-// recordTrusted records a chunk with a key that no job has, from a stranger that is trusted to have written the chunk
-// (trust_uncommitted).
-func (q *lapseState) recordTrusted(hash uint64, now int64) {
+// recordForeign records a chunk that is no chunk of a job: it has a key that no job has, from a stranger that is trusted
+// to have written the chunk (trust_uncommitted), or it is of a stranger of another trust domain.
+func (q *lapseState) recordForeign(hash uint64, now int64) {
 	if q.foreignAt == nil {
 		q.foreignAt = map[uint64]int64{}
 	}

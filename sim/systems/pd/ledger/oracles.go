@@ -95,6 +95,7 @@ type Oracles struct {
 	tenants        tenantOracle
 	sums           sumOracle
 	origins        originOracle
+	domains        domainOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -169,6 +170,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *tenantOracle { return &o.tenants })
 	addOracle(l, func(o *Oracles) *sumOracle { return &o.sums })
 	addOracle(l, func(o *Oracles) *originOracle { return &o.origins })
+	addOracle(l, func(o *Oracles) *domainOracle { return &o.domains })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].

@@ -31,8 +31,8 @@ func (or *plainSenderOracle) isExpired(n *world.Node, id effects.GrantID) bool {
 	return or.w.Conditions.Leased && g.IsBearer() && or.w.ReadClock(n) >= g.ExpiresAt.Add(or.w.Setup.Rank.Residual)
 }
 
-// recordTrusted records that the chunks of a plain sender are readable from the time of their grant on.
-func (or *plainSenderOracle) recordTrusted(n *world.Node, keys [][]byte) {
+// recordForeign records that the chunks of a plain sender are readable from the time of their grant on.
+func (or *plainSenderOracle) recordForeign(n *world.Node, keys [][]byte) {
 	lapsed := or.oracles().lapses.stateOf(n)
 	if len(keys) == 0 {
 		return
@@ -47,7 +47,7 @@ func (or *plainSenderOracle) recordTrusted(n *world.Node, keys [][]byte) {
 			}
 		}
 		if !known {
-			lapsed.recordTrusted(pd.KeyHashOf(n, name), or.w.Now)
+			lapsed.recordForeign(pd.KeyHashOf(n, name), or.w.Now)
 		}
 	}
 }

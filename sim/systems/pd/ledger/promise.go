@@ -160,6 +160,9 @@ func (or *promiseOracle) hasPromise(n *world.Node, chunk uint32) bool {
 
 // recordReply takes a reply to an allocation request, and the grant that was made with the reply.
 func (or *promiseOracle) recordReply(n *world.Node, w *pendingRequest, grant effects.GrantID, stored bool) {
+	if or.oracles().domains.isForeignRequest(w.request) {
+		return // It is about other chunks with the same keys.
+	}
 	t := or.facts()
 	state, m, reply := or.stateOf(n), &t.request.message, &t.reply.message
 	if w.keyCount == 0 || w.offerGrant != 0 || !t.hasRequest || !t.hasReply {

@@ -160,9 +160,13 @@ func (or *writeGrantOracle) endLandedPages(t *world.Transfer) {
 // recordReady records that a chunk became readable, possibly only within this step, and checks the page in which the
 // machine has the chunk: the page must be whole.
 func (or *writeGrantOracle) recordReady(n *world.Node, hash uint64) {
-	or.countJudged(checkReadyPut)
 	k, ok := or.facts().keyOfHash(n, hash)
-	if !ok {
+	if !ok && or.w.SourcePlan.Topology.Domains { // A false chunk of a stranger, whose hash is that of its domain.
+		or.countVoid(checkReadyPut)
+		or.oracles().lapses.stateOf(n).recordForeign(hash, or.w.Now)
+		return
+	}
+	if or.countJudged(checkReadyPut); !ok {
 		or.fail(checkReadyPut, "node %d reports that a chunk is ready that was never put", n.AsSubject())
 		return
 	}
@@ -183,6 +187,9 @@ func (or *writeGrantOracle) verifyReadyPage(n *world.Node, k uint32) {
 	if !ok {
 		or.countVoid(checkReadyWhole)
 		return // The machine gave the page to a waiting request in the same step.
+	}
+	if or.oracles().domains.verifyReady(n, p.Index); or.w.Failure != nil {
+		return
 	}
 	or.countJudged(checkReadyWhole)
 	or.oracles().readFills.verifyReady(n, p.Index)
