@@ -13,6 +13,7 @@ import (
 // interval.
 type facts struct {
 	counts [factKinds][effects.CodeCount]atomic.Uint64
+	items  [factKinds][effects.CodeCount]atomic.Uint64 // sums of Observe.Count
 	lines  *loglimit.Log
 	caller func(effects.Conn) netip.Addr // returns the remote address of a served connection
 	// lastMalformed is the last malformed answer that was logged, by peer and reason, so that the put that fails
@@ -49,6 +50,7 @@ var failureTexts = [factKinds]string{
 func (f *facts) recordFact(log *slog.Logger, e *effects.Observe) {
 	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount {
 		f.counts[e.Fact][e.Code].Add(1)
+		f.items[e.Fact][e.Code].Add(uint64(e.Count))
 		f.logFailure(e)
 	}
 	// A disabled level costs one comparison; nothing is formatted.
@@ -120,11 +122,12 @@ func (f *facts) logFailure(e *effects.Observe) {
 	f.lines.Warn(cause, peer, attrs...)
 }
 
-// A FactCount is the number of times that the machine observed one kind of fact with one code.
+// A FactCount is the number of times that the machine observed one kind of fact with one code. Items is the sum of what
+// these facts count, which depends on the kind: chunks, pages or others (see effects.Fact).
 type FactCount struct {
-	Fact  effects.Fact
-	Code  effects.Code
-	Times uint64
+	Fact         effects.Fact
+	Code         effects.Code
+	Times, Items uint64
 }
 
 // listCounts returns the counts that are not zero.
@@ -133,7 +136,7 @@ func (f *facts) listCounts() []FactCount {
 	for fact := range f.counts {
 		for code := range f.counts[fact] {
 			if n := f.counts[fact][code].Load(); n > 0 {
-				all = append(all, FactCount{effects.Fact(fact), effects.Code(code), n})
+				all = append(all, FactCount{effects.Fact(fact), effects.Code(code), n, f.items[fact][code].Load()})
 			}
 		}
 	}

@@ -117,6 +117,12 @@ func (h *Host) Submit(body effects.CommandBody) (*Ticket, error) {
 // has run. The result is false if the host has ended and f did not run. f must not block, and must not call the host.
 func (h *Host) RunBetweenSteps(f func()) bool { return h.loop.runBetween(f) }
 
+// RunBetweenStepsUntil does the same, but waits at most until ctx ends. If the result is false because of ctx, f may run
+// later.
+func (h *Host) RunBetweenStepsUntil(ctx context.Context, f func()) bool {
+	return h.loop.runBetweenUntil(ctx, f)
+}
+
 // Servers returns the channels that the host serves, with the ports that were really bound.
 func (h *Host) Servers() []control.Server { return h.control.Servers() }
 

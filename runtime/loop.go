@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -209,7 +210,11 @@ func (l *loop) stepMachine(ev effects.Event) {
 
 // runBetween runs f between two steps and returns when f has run. The result is false if the loop has ended before
 // that.
-func (l *loop) runBetween(f func()) bool {
+func (l *loop) runBetween(f func()) bool { return l.runBetweenUntil(bg, f) }
+
+// runBetweenUntil does the same, but waits at most until ctx ends. If the result is false because of ctx, f may run
+// later.
+func (l *loop) runBetweenUntil(ctx context.Context, f func()) bool {
 	ran := make(chan struct{})
 	select {
 	case l.calls <- func() { f(); close(ran) }:
@@ -217,6 +222,7 @@ func (l *loop) runBetween(f func()) bool {
 		case <-ran:
 			return true
 		case <-l.ended: // The call panicked, or it was the last call that ran.
+		case <-ctx.Done():
 		}
 		select {
 		case <-ran:
@@ -225,6 +231,8 @@ func (l *loop) runBetween(f func()) bool {
 			return false
 		}
 	case <-l.ended:
+		return false
+	case <-ctx.Done():
 		return false
 	}
 }

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -146,4 +147,30 @@ func TestACallThatPanics(t *testing.T) {
 	if l.runBetween(func() {}) {
 		t.Error("a loop that has ended takes calls")
 	}
+}
+
+// A caller that waits between steps for a loop that is stuck gives up when its context ends, and what it wanted to run
+// may run later.
+func TestCallerLeavesAStuckLoop(t *testing.T) {
+	_, _, l := startEcho(t)
+	entered, leave, ran := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go l.runBetween(func() {
+		close(entered)
+		<-leave
+	})
+	<-entered
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if l.runBetweenUntil(ctx, func() {}) {
+		t.Error("a function has run while the loop is stuck")
+	}
+	ctx, cancel = context.WithCancel(context.Background())
+	result := make(chan bool)
+	go func() { result <- l.runBetweenUntil(ctx, func() { close(ran) }) }()
+	close(leave)
+	<-ran
+	if !<-result {
+		t.Error("the caller is told that its function did not run")
+	}
+	cancel()
 }

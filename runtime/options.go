@@ -27,7 +27,8 @@ type options struct {
 	containment *FailureContainment // nil: a panic of the machine ends the process
 	watcher     *observedDriver     // nil: nothing watches the machine
 
-	attachable bool
+	attachable   bool
+	commandTimer CommandTimer // nil: nobody measures the time of commands
 }
 
 type namedPlane struct {
@@ -67,6 +68,9 @@ func WithDevice(open device.Opener) Option { return func(o *options) { o.device 
 // host never get a file that is writable. None of this stops a hostile process of the same user, because that process
 // may debug this process.
 func WithAttachable() Option { return func(o *options) { o.attachable = true } }
+
+// WithCommandTimer sets a function that is called with the time of each command.
+func WithCommandTimer(f CommandTimer) Option { return func(o *options) { o.commandTimer = f } }
 
 // WithRank sets the tensor-parallel rank of the configuration that this node is. The default is 0.
 func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }

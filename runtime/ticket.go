@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -33,7 +34,14 @@ type Ticket struct {
 	scatter   *scatterer    // of a Fetch; nil for other commands
 	group     *commandGroup // group that the command is part of; nil if the command is alone
 	onOutcome func(Outcome) // called with the outcome; must not block; nil: not called
+	startedAt effects.Time  // when the command began; 0 if nobody measures the time of commands
+	onEnd     CommandTimer
 }
+
+// A CommandTimer is called with each command that has ended: the call that began it, such as "put", the code of its
+// outcome, and the time from the call to the outcome. It is called by the goroutine that steps the machine, so it must
+// not block.
+type CommandTimer func(call string, code effects.Code, took time.Duration)
 
 // ID returns the number by which an Abort or Release command names this command.
 func (t *Ticket) ID() effects.Ticket { return t.id }
@@ -64,6 +72,9 @@ func (t *Ticket) deliverOutcome(out Outcome) {
 		t.markReturned()
 	}
 	t.done <- out
+	if t.onEnd != nil {
+		t.onEnd(t.op, out.Code, time.Duration(now().Sub(t.startedAt)))
+	}
 	if t.onOutcome != nil {
 		t.onOutcome(out)
 	}
@@ -84,6 +95,7 @@ type ticketTable struct {
 	lastID  effects.Ticket
 	byID    map[effects.Ticket]*Ticket
 	max     int
+	onEnd   CommandTimer  // nil: nobody measures the time of commands
 	refusal effects.Code  // why new commands are refused; OK while the node accepts commands
 	failed  chan struct{} // closed when closed is Failed: memory that is held may never come back
 }
@@ -183,7 +195,10 @@ func (r *ticketTable) refusalForWork(op string) error {
 
 func (r *ticketTable) newTicket(op string, e *scatterer) *Ticket {
 	r.lastID++
-	t := &Ticket{id: r.lastID, op: op, done: make(chan Outcome, 1), returned: make(chan struct{}), scatter: e}
+	t := &Ticket{id: r.lastID, op: op, done: make(chan Outcome, 1), returned: make(chan struct{}), scatter: e, onEnd: r.onEnd}
+	if r.onEnd != nil {
+		t.startedAt = now()
+	}
 	r.byID[t.id] = t
 	return t
 }
@@ -268,6 +283,20 @@ func (r *ticketTable) holdOpen() (ended []*Ticket) {
 		}
 	}
 	return ended
+}
+
+// currentRefusal returns why the table refuses new work: OK while it refuses none.
+func (r *ticketTable) currentRefusal() effects.Code {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refusal
+}
+
+// count returns the number of tickets in the table.
+func (r *ticketTable) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byID)
 }
 
 // hasFailed reports whether the rank has failed.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/attach"
+	"github.com/kvferry/kvferry/runtime/operator"
 )
 
 func newAgentCommand() *cobra.Command {
@@ -72,10 +73,18 @@ func serveEngines(cmd *cobra.Command, n *node, attachConfig attach.Config, drain
 	if err != nil {
 		return err
 	}
+	stopOperators, at, err := n.serveOperators(operator.Agent(s))
+	if err != nil {
+		return errors.Join(err, s.Close(context.WithoutCancel(cmd.Context())))
+	}
+	defer stopOperators()
 	line := map[string]any{"socket": s.Path(), "life": uuid.UUID(n.Incarnation()).String(), "sides": n.Sides(),
 		"page_bytes": n.PageBytes()}
 	for _, server := range n.Servers() {
 		line[server.Channel.String()+"_port"] = server.Addr.Port
+	}
+	if at != nil {
+		line["operator"] = at.String()
 	}
 	if err := json.NewEncoder(cmd.OutOrStdout()).Encode(line); err != nil {
 		return errors.Join(err, s.Close(context.WithoutCancel(cmd.Context())))

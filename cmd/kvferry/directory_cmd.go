@@ -16,6 +16,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/valkey"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/directory"
+	"github.com/kvferry/kvferry/runtime/operator"
 )
 
 func newDirectoryCommand() *cobra.Command {
@@ -73,6 +74,15 @@ SIGTERM and SIGINT stop the directory.`,
 			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(),
 				"heartbeats", d.Heartbeat(), "silence", cfg.WorkerTimeout)
 			defer reloadOnHangup(d.ReloadSecurity)()
+			face, err := newOperatorFace(&cfg.Operator, &cfg.Security, 0, log)
+			var stopOperators func()
+			if err == nil {
+				stopOperators, _, err = face.serve(d.Guard(), operator.Directory(d))
+			}
+			if err != nil {
+				return errors.Join(err, d.Close(context.WithoutCancel(cmd.Context())))
+			}
+			defer stopOperators()
 			printErr := watchDirectory(cmd.Context(), cmd.OutOrStdout(), d, interval, asJSON)
 			closeErr := d.Close(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closeErr)

@@ -62,6 +62,11 @@ chunks to an engine must give the layout here: check it with kvferry config chec
 			log.Info("serving", "role", cfg.Role, "incarnation", uuid.UUID(id).String(), "pages", cfg.Pages, "page_bytes",
 				cfg.PageBytes)
 			defer reloadOnHangup(n.ReloadSecurity)()
+			stopOperators, _, err := n.serveOperators()
+			if err != nil {
+				return errors.Join(err, n.closeWithNPU(context.WithoutCancel(cmd.Context())))
+			}
+			defer stopOperators()
 			serveErr := n.serveUntilDone(cmd, commands)
 			log.Info("draining", "at_most", cfg.DrainTimeout, "remedy", "a second signal ends it at once")
 			// The context has ended; closing has time limits of its own.

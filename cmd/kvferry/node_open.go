@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
@@ -13,6 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/operator"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
@@ -20,14 +22,37 @@ import (
 // A node is a serving rank together with the NPU or the library that the rank uses.
 type node struct {
 	agent.Node
-	npu *npunode.NPU // nil if the pages are in the process's memory
+	npu  *npunode.NPU // nil if the pages are in the process's memory
+	face operatorFace
 }
 
 // openNode assembles a node from its parts. It supplies the parts that package runtime does not import.
 func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, extra ...runtime.Option,
 ) (*node, error) {
+	face, err := newOperatorFace(&cfg.Operator, &cfg.Security, rank, log)
+	if err != nil {
+		return nil, err
+	}
 	options := append(extra, runtime.WithRank(rank), runtime.WithLogger(log),
 		runtime.WithControl(controlOpener(cfg)))
+	if face.timer != nil {
+		options = append(options, runtime.WithCommandTimer(face.timer.Record))
+	}
+	n, err := openWithPlanes(ctx, cfg, rank, log, options)
+	if err != nil {
+		return nil, err
+	}
+	n.face = face
+	return n, nil
+}
+
+// serveOperators serves the interface for operators, if the configuration has one. The first result ends it.
+func (n *node) serveOperators(others ...operator.Source) (stop func(), at net.Addr, err error) {
+	return n.face.serve(n.Guard(), append([]operator.Source{operator.Node(n.Node.Node, n.face.timer)}, others...)...)
+}
+
+// openWithPlanes opens a node over the memory and the planes that the configuration selects.
+func openWithPlanes(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, options []runtime.Option) (*node, error) {
 	if cfg.NeedsNPU() {
 		return openOnNPU(ctx, cfg, rank, log, options)
 	}
@@ -67,7 +92,7 @@ func openOnNPU(ctx context.Context, cfg *config.Config, rank int, log *slog.Logg
 	if err != nil {
 		return nil, errors.Join(err, npu.Close())
 	}
-	return &node{agent.Node{Node: n, Engine: engine, Links: npu.Links}, npu}, nil
+	return &node{Node: agent.Node{Node: n, Engine: engine, Links: npu.Links}, npu: npu}, nil
 }
 
 func openOverNIXL(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, options []runtime.Option) (*node,

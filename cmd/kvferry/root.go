@@ -122,6 +122,7 @@ interrupted by SIGINT or SIGTERM before the work was done.`,
 	root.AddCommand(
 		newLayoutCommand(),
 		newCertsCommand(),
+		newStatusCommand(),
 		newTenantCommand(),
 		newConfigCommand(),
 		newDecodeCommand(),

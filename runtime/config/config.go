@@ -146,6 +146,7 @@ type Config struct {
 	Limits    protocol.Limits
 	Control   Control
 	Security  Security
+	Operator  Operator
 	// Poll limits the time for which the node polls for the next event after sending a message, before the node
 	// sleeps. 0: no polling.
 	Poll    time.Duration

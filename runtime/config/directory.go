@@ -28,6 +28,7 @@ type Directory struct {
 	Poll           time.Duration // as in Config
 	Log            Log
 	Security       Security
+	Operator       Operator
 
 	// Notes are the settings that were accepted although this version treats the settings differently than LMCache, in
 	// the order of the file. All have Code Note.
@@ -90,7 +91,7 @@ func ParseDirectory(name string, data []byte, env func(string) (string, bool), a
 	}
 	c := &d.directory
 	c.Link, c.Bounds, c.Log, c.Notes = d.cfg.Link, d.cfg.Bounds, d.cfg.Log, d.cfg.Notes
-	c.Poll, c.Security = d.cfg.Poll, d.cfg.Security
+	c.Poll, c.Security, c.Operator = d.cfg.Poll, d.cfg.Security, d.cfg.Operator
 	return c, nil
 }
 
@@ -116,7 +117,14 @@ func (d *draft) validateDirectory() {
 	if host == "" {
 		host = "0.0.0.0"
 	}
-	d.validateSecurity([]listenHost{{controllerHostKey, host}})
+	hosts := []listenHost{{controllerHostKey, host}}
+	if ports := d.cfg.Operator.Ports; len(ports) > 0 {
+		hosts = append(hosts, listenHost{ownPath(operatorHostKey), d.cfg.Operator.Host})
+		if len(ports) > 1 {
+			d.addProblemAt(ownPath(operatorPortKey), Range, "a directory has one process: give one port")
+		}
+	}
+	d.validateSecurity(hosts)
 	if log := &c.Shared; d.cfg.Security.Mode == secure.Strict && log.Addr.Host != "" && !log.TLS && !isLoopbackHost(log.Addr.Host) {
 		d.addProblemAt(ownPath(sharedLogKey), Conflict, fmt.Sprintf("the log is read and written without TLS, and a process that writes "+
 			"it speaks for all directories, so %s: strict would promise too much; set %s: true", securityModeKey, logTLSKey))
@@ -162,6 +170,11 @@ func (d *draft) checkDuplicatePorts() {
 				return
 			}
 			seen[p] = true
+		}
+	}
+	for _, p := range d.cfg.Operator.Ports {
+		if p != 0 && seen[p] {
+			d.addProblemAt(ownPath(operatorPortKey), Conflict, fmt.Sprintf("port %d is one of %s; give another port", p, monitorPortsKey))
 		}
 	}
 }

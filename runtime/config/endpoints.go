@@ -10,7 +10,7 @@ func (c *Config) RankCount() int {
 	// All lists that are given have equal length.
 	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.QueryPorts), len(c.Data.TCPPorts),
 		len(c.Share.LookupPorts), len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts),
-		len(c.NIXL.Ports))
+		len(c.NIXL.Ports), len(c.Operator.Ports))
 }
 
 // InitEndpoint returns the address at which a rank accepts handshakes, or false if the lists have no entry for the
@@ -94,6 +94,7 @@ func (c *Config) boundPorts() (all []boundPort) {
 		add(c.Data.TCPHost, tcpPortKey, tcpPortKey, c.Data.TCPPorts)
 	}
 	add(c.NIXL.Host, nixlPortKey, nixlPortKey, c.NIXL.Ports)
+	add(c.Operator.Host, ownPath(operatorPortKey), ownPath(operatorPortKey), c.Operator.Ports)
 	add(c.HCCL.Host, hcclPortKey, hcclPortKey, c.HCCL.Ports)
 	return append(all, c.boundNPUPorts()...)
 }

@@ -54,8 +54,9 @@ type schema struct {
 
 // nodeSchema is the schema of a node's file.
 var nodeSchema = schema{
-	top:     slices.Concat(lmcacheKeys, shareKeys, unsupportedKeys),
-	own:     slices.Concat(nodeKeys, securityKeys, tenantKeys, layerwiseKeys, registerKeys, shareOwnKeys, npuKeys, nixlKeys, gatewayKeys),
+	top: slices.Concat(lmcacheKeys, shareKeys, unsupportedKeys),
+	own: slices.Concat(nodeKeys, securityKeys, tenantKeys, layerwiseKeys, registerKeys, shareOwnKeys, npuKeys, nixlKeys, gatewayKeys,
+		operatorKeys),
 	extra:   extraKeys,
 	ignored: slices.Concat(ignoredKeys, ignoredOtherKeys), envPrefix: "LMCACHE_", owner: "LMCache",
 }

@@ -112,7 +112,7 @@ var directoryNodeKeys = []string{"limits.message_bytes", "link.handshake_timeout
 	"tables.guests_per_address", "tables.strangers", "tables.mailbox", "log.level", "log.format"}
 
 var directorySchema = schema{
-	top: controllerKeys, own: slices.Concat(directoryKeys, selectKeys(nodeKeys, directoryNodeKeys), securityKeys),
+	top: controllerKeys, own: slices.Concat(directoryKeys, selectKeys(nodeKeys, directoryNodeKeys), securityKeys, operatorKeys),
 	envPrefix: "LMCACHE_CONTROLLER_", owner: "LMCache's controller",
 }
 

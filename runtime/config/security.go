@@ -225,6 +225,9 @@ func (d *draft) listenHosts() (hosts []listenHost) {
 		add(ownPath("data.tcp_host"), c.Data.TCPHost)
 	case ChannelSHM:
 	}
+	if len(c.Operator.Ports) > 0 {
+		hosts = append(hosts, listenHost{ownPath(operatorHostKey), c.Operator.Host})
+	}
 	return hosts
 }
 

@@ -41,7 +41,7 @@ func (d *draft) validateListLengths() {
 		{queryPortKey, len(c.QueryPorts)}, {p2pLookupKey, len(c.Share.LookupPorts)},
 		{tcpPortKey, len(c.Data.TCPPorts)},
 		{hcclPortKey, len(c.HCCL.Ports)}, {deviceIPKey, len(c.HCCL.DeviceIPs)}, {devicePortKey, len(c.HCCL.DevicePorts)},
-		{nixlPortKey, len(c.NIXL.Ports)}} {
+		{nixlPortKey, len(c.NIXL.Ports)}, {ownPath(operatorPortKey), len(c.Operator.Ports)}} {
 		switch {
 		case l.ranks == 0:
 		case n == 0:

@@ -107,6 +107,29 @@ func (d *Directory) Replicated() (workers int, down bool) {
 	return workers, down
 }
 
+// A Snapshot is what a directory knows at one moment.
+type Snapshot struct {
+	Figures
+	FromReplicas int  // workers that are known only through the log that directories share
+	LogDown      bool // that log cannot be reached
+}
+
+// Snapshot returns what the directory knows. It reports false if the directory has ended, or does not answer until ctx
+// ends.
+func (d *Directory) Snapshot(ctx context.Context) (Snapshot, bool) {
+	var s Snapshot // written by the loop, perhaps after this call has returned
+	if !d.host.RunBetweenStepsUntil(ctx, func() {
+		s.Figures = d.machine.Figures()
+		s.FromReplicas, s.LogDown = d.machine.ReplicationStatus()
+	}) {
+		return Snapshot{}, false
+	}
+	return s, true
+}
+
+// Guard returns what authenticates the peers; nil if nothing does.
+func (d *Directory) Guard() *secure.Guard { return d.guard }
+
 // Close ends the directory. Workers notice that by themselves.
 func (d *Directory) Close(ctx context.Context) error {
 	err := d.host.Close(ctx)

@@ -203,6 +203,9 @@ var rooms = []room{
 	// The proxy for engines uses only HTTP and metrics, and no node.
 	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/loglimit", "runtime/secure"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "go.yaml.in/yaml/v4")},
+	// The interface for operators sees all that a process may run, and only commands import it.
+	{name: "runtime/operator", own: []string{"effects", "fsm/rank", "runtime", "runtime/attach", "runtime/directory", "runtime/secure"},
+		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/net/netutil")},
 	// The gateway reaches plain engines over libnixl and side channels, which it gets as arguments.
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/rank/memory/geometry", "fsm/rank/flows/register",
 		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl",

@@ -1,0 +1,283 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/attach"
+	"github.com/kvferry/kvferry/runtime/directory"
+)
+
+// A metric is a metric of this package. Its series have the labels in this order.
+type metric struct {
+	name, help string
+	kind       prometheus.ValueType
+	labels     []string
+	desc       *prometheus.Desc
+}
+
+// allMetrics lists the metrics, in the order of their definition, for docs/metrics.md.
+//
+//kvferry:table
+var allMetrics []*metric
+
+func define(kind prometheus.ValueType, name, help string, labels ...string) *metric {
+	m := &metric{name: "kvferry_" + name, help: help, kind: kind, labels: labels}
+	m.desc = prometheus.NewDesc(m.name, help, labels, nil)
+	allMetrics = append(allMetrics, m)
+	return m
+}
+
+func gauge(name, help string, labels ...string) *metric {
+	return define(prometheus.GaugeValue, name, help, labels...)
+}
+
+func counter(name, help string, labels ...string) *metric {
+	return define(prometheus.CounterValue, name, help, labels...)
+}
+
+// send sends a value of the metric to Prometheus.
+func (m *metric) send(to chan<- prometheus.Metric, value float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
+}
+
+var (
+	buildInfo = gauge("build_info", "1, with the version of this program.", "version", "goversion")
+
+	nodeStates    = gauge("node_state", "1 for the state that the node is in, and 0 for the others.", "state")
+	scrapeStale   = gauge("scrape_stale", "1 if the node's event loop did not answer, so that the counts of its tables are missing.")
+	poolCapacity  = gauge("pages_capacity", "Pages of a pool.", "pool")
+	poolStates    = gauge("pages", "Pages of a pool by state; the states do not cover all pages (docs/metrics.md).", "pool", "state")
+	pageBytes     = gauge("page_bytes", "Bytes of a page.")
+	leasedMost    = gauge("pages_leased_high_water", "The most pages that were leased to peers at a time.")
+	pinnedPages   = gauge("pages_pinned", "Pins of pages for peers that read them.")
+	tableRowCount = gauge("table_rows", "Rows of a table of the node's machine.", "table")
+	tableLimits   = gauge("table_limit", "The limit of a table of the node's machine.", "table")
+	commands      = gauge("commands_in_progress", "Commands in progress, and commands whose memory is still in use.")
+	factsTotal    = counter("facts_total", "What the node observed, by kind and code (docs/metrics.md).", "fact", "code")
+	factItems     = counter("fact_items_total", "Sums of what these facts count: chunks, pages or others, by kind.", "fact", "code")
+	controlDrops  = counter("control_dropped_total", "Control messages that were dropped, by reason.", "reason")
+	inboundConns  = gauge("connections", "Inbound connections of the control transport that are open.")
+	inboundEnded  = counter("connections_ended_total", "Inbound connections of the control transport that were closed or refused, by reason.",
+		"reason")
+	tlsConns      = gauge("tls_connections", "Connections with TLS that are open.")
+	tlsEvents     = counter("tls_events_total", "Handshakes and files of TLS, by event.", "event")
+	checksumBytes = counter("checksum_bytes_total", "Bytes that were compared with checksums (data.checksum).")
+	corruptPages  = counter("checksum_failures_total", "Pages that did not have the checksum that their source stated.")
+	droppedLines  = counter("log_lines_dropped_total", "Lines that the log dropped, because its handler took them too slowly.")
+
+	directoryRows = gauge("directory_rows", "Rows of a table of the directory.", "table")
+	directoryMem  = gauge("directory_index_bytes", "Memory of the directory's index of chunks.")
+	directoryLog  = gauge("directory_log_up", "1 while the log that directories share can be reached, or if there is none.")
+
+	agentEngines = gauge("agent_engines", "Engines that are attached.")
+	agentCalls   = gauge("agent_calls", "Calls of attached engines in progress.")
+	agentHandles = gauge("agent_handles", "Handles that attached engines hold.")
+)
+
+// durationsName and durationsHelp are of the metric of a Timer.
+const (
+	durationsName = "kvferry_command_duration_seconds"
+	durationsHelp = "Time from a call of the node's interface to its outcome, by call and code."
+)
+
+// A Timer measures how long commands take.
+type Timer struct{ seconds *prometheus.HistogramVec }
+
+// NewTimer returns a timer. Its classic buckets reach from 16 microseconds to about 67 seconds, each four times the one
+// before; where Prometheus scrapes native histograms, neighbouring buckets differ by a tenth.
+func NewTimer() *Timer {
+	return &Timer{prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: durationsName, Help: durationsHelp,
+		Buckets: prometheus.ExponentialBuckets(16e-6, 4, 12), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+	}, []string{"call", "code"})}
+}
+
+// Record is a runtime.CommandTimer.
+func (t *Timer) Record(call string, code effects.Code, took time.Duration) {
+	t.seconds.WithLabelValues(labelOf(call), code.String()).Observe(took.Seconds())
+}
+
+// labelOf returns the value of the label call: the last word of the type of a raw command, such as *engine.Get, and
+// otherwise the call with underscores.
+func labelOf(call string) string {
+	if i := strings.LastIndexByte(call, '.'); i >= 0 {
+		call = call[i+1:]
+	}
+	return strings.ToLower(strings.ReplaceAll(call, " ", "_"))
+}
+
+// named is a number with a name.
+type named struct {
+	name string
+	rows int
+}
+
+// pool has the pages of a pool by state.
+type pool struct {
+	name   string
+	total  int
+	states []named
+}
+
+// poolPages returns the pages of the pools. The counts of granted, quarantined and leased pages are those of all pools,
+// and stand at the first.
+func poolPages(s *rank.Stats) []pool {
+	return []pool{
+		{"engine", s.PagesTotal, []named{{"free", s.PagesFree}, {"evictable", s.PagesEvictable}, {"granted", s.PagesGranted},
+			{"quarantined", s.PagesQuarantined}, {"leased", s.PagesLeased}, {"promised", s.PagesPromised}, {"staged", s.Staged}}},
+		{"arena", s.ArenaTotal, []named{{"free", s.ArenaFree}}},
+		{"device", s.DeviceTotal, []named{{"free", s.DeviceFree}, {"evictable", s.DeviceEvictable}}},
+	}
+}
+
+// tableRows returns the rows of the machine's tables.
+func tableRows(s *rank.Stats) []named {
+	return []named{
+		{"puts", s.Puts}, {"reserves", s.Reserves}, {"requests", s.Requests}, {"tombstones", s.Tombstones}, {"gets", s.Gets},
+		{"pending_requests", s.PendingRequests}, {"grants", s.Grants}, {"entries", s.Entries}, {"claims", s.Claims}, {"fills", s.Fills},
+		{"offers", s.Offers}, {"locations", s.Locations}, {"fetches", s.Fetches}, {"outbound_peers", s.OutboundPeers},
+		{"inbound_peers", s.InboundPeers}, {"outstanding", s.Outstanding}, {"deadlines", s.Deadlines}, {"brings", s.Brings},
+		{"receptions", s.Receptions}, {"leased_batches", s.LeasedBatches}, {"registrations", s.Registrations}, {"layers", s.Layers},
+		{"bundles", s.Bundles}, {"operations", s.Operations}, {"retries", s.Retries},
+	}
+}
+
+// nodeCollector collects the metrics of a node.
+type nodeCollector struct{ n *runtime.Node }
+
+// Describe implements prometheus.Collector.
+func (c nodeCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
+
+// Collect implements prometheus.Collector.
+func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), machineTimeout)
+	defer cancel()
+	s := c.n.Snapshot(ctx)
+	for _, state := range runtime.NodeStates {
+		nodeStates.send(to, oneIf(s.State == state), string(state))
+	}
+	pageBytes.send(to, float64(c.n.PageBytes()))
+	commands.send(to, float64(s.CommandsInUse))
+	for _, f := range s.Facts {
+		factsTotal.send(to, float64(f.Times), f.Fact.String(), f.Code.String())
+		factItems.send(to, float64(f.Items), f.Fact.String(), f.Code.String())
+	}
+	for _, l := range c.n.TableLimits() {
+		tableLimits.send(to, float64(l.Limit), l.Table)
+	}
+	sendCounters(to, controlDrops, []counted{{"malformed", s.Control.Malformed}, {"unrequested", s.Control.Unrequested},
+		{"reply", s.Control.RepliesDropped}, {"request", s.Control.RequestsEvicted}})
+	inboundConns.send(to, float64(s.Control.InboundConns))
+	sendCounters(to, inboundEnded, []counted{{"evicted", s.Control.InboundEvicted}, {"expired", s.Control.InboundExpired},
+		{"refused", s.Control.InboundRefused}})
+	tlsConns.send(to, float64(s.Security.Open))
+	sendCounters(to, tlsEvents, []counted{{"plain", s.Security.Plain}, {"refused", s.Security.Refused}, {"doubtful", s.Security.Doubtful},
+		{"reload", s.Security.Reloads}, {"bad_reload", s.Security.BadReloads}, {"ended", s.Security.Ended}})
+	checksumBytes.send(to, float64(s.Checksums.Bytes))
+	corruptPages.send(to, float64(s.Checksums.Corrupt))
+	droppedLines.send(to, float64(s.DroppedLogLines))
+	stuck := !s.HasRank && (s.State == runtime.StateServing || s.State == runtime.StateDraining)
+	if scrapeStale.send(to, oneIf(stuck)); !s.HasRank {
+		return
+	}
+	for _, p := range poolPages(&s.Rank) {
+		if p.total == 0 {
+			continue
+		}
+		poolCapacity.send(to, float64(p.total), p.name)
+		for _, x := range p.states {
+			poolStates.send(to, float64(x.rows), p.name, x.name)
+		}
+	}
+	leasedMost.send(to, float64(s.Rank.PagesLeasedMax))
+	pinnedPages.send(to, float64(s.Rank.Pinned))
+	for _, t := range tableRows(&s.Rank) {
+		tableRowCount.send(to, float64(t.rows), t.name)
+	}
+}
+
+// counted is a counter with the value of its label.
+type counted struct {
+	label string
+	times uint64
+}
+
+func sendCounters(to chan<- prometheus.Metric, m *metric, all []counted) {
+	for _, c := range all {
+		m.send(to, float64(c.times), c.label)
+	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// directoryCollector collects the metrics of a directory.
+type directoryCollector struct{ d *directory.Directory }
+
+// Describe implements prometheus.Collector.
+func (c directoryCollector) Describe(to chan<- *prometheus.Desc) {
+	prometheus.DescribeByCollect(c, to)
+}
+
+// Collect implements prometheus.Collector.
+func (c directoryCollector) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), machineTimeout)
+	defer cancel()
+	f, answered := c.d.Snapshot(ctx)
+	if scrapeStale.send(to, oneIf(!answered)); !answered {
+		return
+	}
+	directoryLog.send(to, oneIf(!f.LogDown))
+	for _, x := range []named{{"instances", f.Instances}, {"workers", f.Workers}, {"workers_of_other_directories", f.FromReplicas},
+		{"locations", f.Locations}, {"syncs", f.Syncs}, {"hashes", f.Rows}, {"chunks", f.Chunks - f.Retired}} {
+		directoryRows.send(to, float64(x.rows), x.name)
+	}
+	directoryMem.send(to, float64(f.Bytes))
+}
+
+// agentCollector collects the metrics of an agent's engines.
+type agentCollector struct{ s *attach.Server }
+
+// Describe implements prometheus.Collector.
+func (c agentCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
+
+// Collect implements prometheus.Collector.
+func (c agentCollector) Collect(to chan<- prometheus.Metric) {
+	n := c.s.Counts()
+	agentEngines.send(to, float64(n.Engines))
+	agentCalls.send(to, float64(n.Calls))
+	agentHandles.send(to, float64(n.Holdings))
+}
+
+// metricsTable returns the table of the metrics for docs/metrics.md.
+func metricsTable() string {
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	row := func(name, kind, help string, labels []string) {
+		names := "–"
+		if len(labels) > 0 {
+			names = "`" + strings.Join(labels, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, kind, names, help)
+	}
+	for _, m := range allMetrics {
+		kind := "gauge"
+		if m.kind == prometheus.CounterValue {
+			kind = "counter"
+		}
+		row(m.name, kind, m.help, m.labels)
+	}
+	row(durationsName, "histogram", durationsHelp, []string{"call", "code"})
+	return b.String()
+}

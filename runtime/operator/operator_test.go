@@ -1,0 +1,426 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/attach"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/directory"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/secure"
+	"github.com/kvferry/kvferry/runtime/secure/authority"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var update = flag.Bool("update", false, "write the table of docs/metrics.md anew")
+
+const testTimeout = time.Minute
+
+// openNode opens a node of a role on ports that the system chooses.
+func openNode(t *testing.T, role string, timer *Timer) *runtime.Node {
+	t.Helper()
+	cfg, err := config.Parse(role, []byte(`
+enable_pd: true
+pd_role: `+role+`
+pd_peer_host: 127.0.0.1
+pd_peer_init_port: 7300
+pd_peer_alloc_port: 7400
+pd_skip_proxy_notification: true
+chunk_size: 16
+pd_buffer_size: 1MiB
+pd_buffer_device: cpu
+extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}}}
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(cfg.InitPorts)
+	clear(cfg.AllocPorts)
+	n, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open),
+		runtime.WithCommandTimer(timer.Record), runtime.WithAttachable(), runtime.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeNode(t, n) })
+	return n
+}
+
+func closeNode(t *testing.T, n *runtime.Node) {
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// serve serves sources at a loopback port.
+func serve(t *testing.T, c Config) *Server {
+	t.Helper()
+	if c.Address == "" {
+		c.Address = "127.0.0.1:0"
+	}
+	c.Version, c.Log = "0.0.0-test", slog.New(slog.DiscardHandler)
+	s, err := Serve(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// get returns the status and the body of an answer.
+func get(t *testing.T, client *http.Client, url string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
+}
+
+// client returns a client without connections of earlier tests.
+func client(t *testing.T, transport *http.Transport) *http.Client {
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: testTimeout}
+}
+
+// scrape returns the metrics, by name.
+func scrape(t *testing.T, s *Server) map[string]*dto.MetricFamily {
+	t.Helper()
+	status, body := get(t, client(t, &http.Transport{}), "http://"+s.Addr().String()+"/metrics")
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	all, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if status != http.StatusOK || err != nil {
+		t.Fatalf("status %d: %v", status, err)
+	}
+	return all
+}
+
+// value returns the value of the series with labels in the order of their names; for a histogram the number of samples.
+func value(t *testing.T, all map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+	t.Helper()
+	f := all["kvferry_"+name]
+	if f == nil {
+		t.Fatalf("there is no metric %s", name)
+	}
+	for _, m := range f.GetMetric() {
+		var values []string
+		for _, l := range m.GetLabel() {
+			values = append(values, l.GetValue())
+		}
+		switch {
+		case !slices.Equal(values, labels):
+		case m.Histogram != nil:
+			return float64(m.GetHistogram().GetSampleCount())
+		default:
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("metric %s has no series %v", name, labels)
+	return 0
+}
+
+// put pushes chunks from one node to the other one, and lets its engine get them.
+func put(t *testing.T, from, to *runtime.Node, request string, keys ...string) *runtime.Pages {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	peer := runtime.Peer{Host: "127.0.0.1"}
+	for _, s := range to.Servers() {
+		switch s.Channel { //nolint:exhaustive // A put names these two.
+		case effects.ChannelInit:
+			peer.InitPort = s.Addr.Port
+		case effects.ChannelAlloc:
+			peer.AllocPort = s.Addr.Port
+		}
+	}
+	pages, err := from.Sender().Reserve(ctx, len(keys))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Sender().Put(ctx, runtime.Put{Peer: peer, Request: request, Keys: keys, Pages: pages, Last: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := pages.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	got, err := to.Receiver().Get(ctx, runtime.Get{Request: request, Keys: keys, Timeout: testTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// The metrics of two nodes say what they did, and each metric is in docs/metrics.md.
+func TestMetricsSayWhatHappened(t *testing.T) {
+	senderTimer, receiverTimer := NewTimer(), NewTimer()
+	from, to := openNode(t, "sender", senderTimer), openNode(t, "receiver", receiverTimer)
+	agent, err := attach.Serve(attach.Config{Node: from, Path: filepath.Join(t.TempDir(), "s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = agent.Close(context.Background()) })
+	ends := [2]*Server{serve(t, Config{Sources: []Source{Node(from, senderTimer), Agent(agent)}}),
+		serve(t, Config{Sources: []Source{Node(to, receiverTimer)}})}
+	keys := []string{"m@1@0@c0ffee@bfloat16", "m@1@0@decaf@bfloat16"}
+	for i := range 3 {
+		got := put(t, from, to, fmt.Sprint("r", i), fmt.Sprint("m@1@0@", i, "a@bfloat16"), fmt.Sprint("m@1@0@", i, "b@bfloat16"))
+		if err := got.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := put(t, from, to, "held", keys...)
+	t.Cleanup(func() { _ = held.Release(context.Background()) })
+	sender, receiver := scrape(t, ends[0]), scrape(t, ends[1])
+	for _, c := range []struct {
+		of     map[string]*dto.MetricFamily
+		name   string
+		labels []string
+		want   float64
+	}{
+		{sender, "facts_total", []string{"ok", "put_ended"}, 4},
+		{sender, "fact_items_total", []string{"ok", "put_ended"}, 8},
+		{receiver, "facts_total", []string{"ok", "ready"}, 8},
+		{sender, "command_duration_seconds", []string{"put", "ok"}, 4},
+		{sender, "command_duration_seconds", []string{"reserve", "ok"}, 4},
+		{receiver, "command_duration_seconds", []string{"get", "ok"}, 4},
+		{sender, "node_state", []string{"serving"}, 1},
+		{sender, "node_state", []string{"failed"}, 0},
+		{sender, "scrape_stale", nil, 0},
+		{sender, "pages_capacity", []string{"engine"}, 64},
+		{sender, "pages", []string{"engine", "free"}, 64},
+		{receiver, "pages", []string{"engine", "free"}, 62},
+		{sender, "agent_engines", nil, 0},
+	} {
+		if got := value(t, c.of, c.name, c.labels...); got != c.want {
+			t.Errorf("%s%v is %v, want %v", c.name, c.labels, got, c.want)
+		}
+	}
+	checkDocs(t, sender, receiver)
+}
+
+// seriesMax is the number of series that a process may have. Labels have values of this program only.
+const seriesMax = 1500
+
+// checkDocs checks that docs/metrics.md lists each metric, and that the series are few.
+func checkDocs(t *testing.T, scraped ...map[string]*dto.MetricFamily) {
+	t.Helper()
+	const file = "../../docs/metrics.md"
+	doc, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- begin: metrics -->\n", "<!-- end: metrics -->"
+	before, rest, _ := strings.Cut(string(doc), begin)
+	table, after, found := strings.Cut(rest, end)
+	if !found {
+		t.Fatalf("%s lacks the marks of the table", file)
+	}
+	want := metricsTable()
+	if *update {
+		if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		table = want
+	}
+	if table != want {
+		t.Errorf("%s is not up to date: go test ./runtime/operator -update", file)
+	}
+	for _, all := range scraped {
+		series := 0
+		for name, f := range all {
+			series += len(f.GetMetric())
+			if strings.HasPrefix(name, "kvferry_") && !strings.Contains(want, "`"+name+"`") {
+				t.Errorf("%s does not list %s", file, name)
+			}
+		}
+		if series > seriesMax {
+			t.Errorf("a process has %d series", series)
+		}
+	}
+}
+
+// A node is ready while it takes work, and live while it need not be replaced.
+func TestReadyWhileItServes(t *testing.T) {
+	n := openNode(t, "receiver", NewTimer())
+	s := serve(t, Config{Sources: []Source{Node(n, nil)}})
+	c, base := client(t, &http.Transport{}), "http://"+s.Addr().String()
+	want := func(path string, status int, part string) {
+		t.Helper()
+		if got, body := get(t, c, base+path); got != status || !strings.Contains(body, part) {
+			t.Errorf("%s: %d %s, want %d with %q", path, got, body, status, part)
+		}
+	}
+	want("/readyz", http.StatusOK, "[+] node/serving")
+	if _, err := n.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("/readyz", http.StatusServiceUnavailable, "[-] node/serving: the node is draining")
+	want("/livez", http.StatusOK, "[+] node/loop")
+	want("/debug/pprof/goroutine?debug=1", http.StatusOK, "goroutine profile")
+	want("/nothing", http.StatusNotFound, "")
+
+	_, body := get(t, c, base+"/status")
+	var state struct {
+		Ready bool
+		Node  nodeInfo
+	}
+	if err := json.Unmarshal([]byte(body), &state); err != nil {
+		t.Fatal(err)
+	}
+	if state.Ready || state.Node.State != runtime.StateDraining || state.Node.Pages[0].Count["free"] != 64 || len(state.Node.Servers) != 2 {
+		t.Errorf("the state is %+v", state)
+	}
+}
+
+func TestDirectoryIsSeen(t *testing.T) {
+	cfg, err := config.ParseDirectory("directory", []byte("controller_monitor_ports: {pull: 8300, reply: 8400}"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(cfg.Monitors)
+	d, err := directory.Open(cfg, zmq.Config{}.Opener(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, Config{Sources: []Source{Directory(d)}})
+	all := scrape(t, s)
+	if value(t, all, "directory_rows", "workers") != 0 || value(t, all, "directory_log_up") != 1 || value(t, all, "scrape_stale") != 0 {
+		t.Error("the metrics of an empty directory are wrong")
+	}
+	checkDocs(t, all)
+	c, base := client(t, &http.Transport{}), "http://"+s.Addr().String()
+	if status, body := get(t, c, base+"/readyz"); status != http.StatusOK {
+		t.Errorf("a directory is not ready: %s", body)
+	}
+	if err := d.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := get(t, c, base+"/livez"); status != http.StatusServiceUnavailable || !strings.Contains(body, "[-] directory/loop") {
+		t.Errorf("a directory that has ended is live: %d %s", status, body)
+	}
+}
+
+// guardOf returns a guard with files of an identity, and the file of its policy.
+func guardOf(t *testing.T, a *authority.Authority, identity, policy string) (g *secure.Guard, file string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := a.WriteFolder(dir, identity, []byte(policy)); err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	g, err := secure.Open(secure.Config{Mode: secure.Strict, Cert: in(authority.CertFile), Key: in(authority.KeyFile),
+		CA: in(authority.CAFile), Policy: in(authority.PolicyFile), Recheck: 10 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g, in(authority.PolicyFile)
+}
+
+// Where other hosts reach the interface, a client needs the role operator, and loses access with it.
+func TestOperatorsNeedTheRole(t *testing.T) {
+	a, err := authority.New(time.Hour, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const policy = `identities:
+  - {name: "spiffe://fleet/node", roles: [decode]}
+  - {name: "spiffe://fleet/prometheus", roles: [operator]}
+  - {name: "spiffe://fleet/engine", roles: [prefill]}
+`
+	server, policyFile := guardOf(t, a, "spiffe://fleet/node", policy)
+	s := serve(t, Config{Address: "0.0.0.0:0", Guard: server})
+	at := fmt.Sprintf("127.0.0.1:%d", s.Addr().(*net.TCPAddr).Port)
+
+	if res, err := client(t, &http.Transport{}).Get("http://" + at + "/metrics"); err == nil {
+		_ = res.Body.Close()
+		if res.StatusCode == http.StatusOK {
+			t.Error("a client without TLS is served")
+		}
+	}
+	as := func(identity string) *http.Client {
+		g, _ := guardOf(t, a, identity, policy)
+		return client(t, &http.Transport{TLSClientConfig: g.HTTPClientConfig()})
+	}
+	anonymous := as("spiffe://fleet/prometheus")
+	anonymous.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = nil
+	if res, err := anonymous.Get("https://" + at + "/metrics"); err == nil {
+		_ = res.Body.Close()
+		t.Error("a client without a certificate is served")
+	}
+	if status, body := get(t, as("spiffe://fleet/engine"), "https://"+at+"/metrics"); status != http.StatusForbidden ||
+		!strings.Contains(body, `"spiffe://fleet/engine"`) {
+		t.Errorf("a client without the role gets %d %s", status, body)
+	}
+	prometheus := as("spiffe://fleet/prometheus")
+	if status, _ := get(t, prometheus, "https://"+at+"/metrics"); status != http.StatusOK {
+		t.Errorf("an operator gets %d", status)
+	}
+	// The role is withdrawn while the client's connection stays open.
+	withdrawn := strings.Replace(policy, "roles: [operator]", "roles: [proxy]", 1)
+	if err := os.WriteFile(policyFile, []byte(withdrawn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(testTimeout); ; {
+		status, _ := get(t, prometheus, "https://"+at+"/metrics")
+		if status == http.StatusForbidden {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("an operator keeps access after its role was withdrawn")
+		}
+	}
+}
+
+func TestExposedAddressIsRefused(t *testing.T) {
+	_, err := Serve(Config{Address: "0.0.0.0:0"})
+	if err == nil || !strings.Contains(err.Error(), "security.mode") {
+		t.Errorf("an address that other hosts reach is served without authentication: %v", err)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, err = Serve(Config{Address: taken.Addr().String()})
+	if err == nil || !strings.Contains(err.Error(), "free the port") {
+		t.Errorf("a port that is in use: %v", err)
+	}
+	s, err := Serve(Config{Address: "0.0.0.0:0", AllowPlain: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+}
