@@ -130,7 +130,7 @@ func fetchStatus(ctx context.Context, client *http.Client, url string) ([]byte, 
 	if err != nil {
 		return nil, fmt.Errorf("%w; is the process running, and is this its operator.port?", err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, statusBytesMax))
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s answers %s: %s", url, response.Status, body)
