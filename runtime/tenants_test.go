@@ -3,11 +3,14 @@ package runtime_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -270,7 +273,68 @@ func putMarked(t *testing.T, s *runtime.Node, to runtime.Peer, request, key stri
 	return err
 }
 
-// Two tenants share a cluster of real nodes over TLS. A process with the certificate of tenant B, which knows the keys,
+// loadTenant sends chunks of a tenant from one node to the other one, without a pause, and compares what the engine of the
+// other node gets. The returned function ends the load; it fails the test if a chunk was lost, changed or another
+// tenant's, or if nothing was sent.
+func loadTenant(t *testing.T, from, to *runtime.Node, tenant effects.Tenant) (stop func()) {
+	t.Helper()
+	var sent int
+	transfer := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		request := fmt.Sprint("load of ", tenant, sent)
+		// Both tenants send the same names, so that only the tenants distinguish the keys.
+		keys, content := []string{tenantKey(tenant, fmt.Sprint("load-", sent))}, fmt.Sprint("chunk ", sent, " of ", tenant)
+		pages, err := from.Sender().Reserve(ctx, 1)
+		if err != nil {
+			return err
+		}
+		page, err := pages.Bytes(0)
+		copy(page, content)
+		if err == nil {
+			_, err = from.Sender().Put(ctx, runtime.Put{Peer: peerOf(to), Request: request, Keys: keys, Pages: pages, Last: true})
+		}
+		if err := errors.Join(err, pages.Release(ctx)); err != nil {
+			return err
+		}
+		got, err := to.Receiver().Get(ctx, runtime.Get{Request: request, Keys: keys, Timeout: time.Minute})
+		if err != nil {
+			return err
+		}
+		page, err = got.Bytes(0)
+		if err == nil && !bytes.HasPrefix(page, []byte(content)) {
+			err = fmt.Errorf("request %q gets %.40q, want %q", request, page, content)
+		}
+		sent++
+		return errors.Join(err, got.Release(ctx))
+	}
+	end, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-end:
+				ended <- nil
+				return
+			default:
+			}
+			if err := transfer(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		close(end)
+		if err := <-ended; err != nil || sent == 0 {
+			t.Errorf("the load of %s: %v after %d chunks", tenant, err, sent)
+		}
+		t.Logf("%d chunks of %s were sent meanwhile", sent, tenant)
+	})
+	t.Cleanup(stop) // before the nodes are closed
+	return stop
+}
+
+// Two tenants share a cluster of real nodes over TLS, and both use it all the time. A process with the certificate of tenant B, which knows the keys,
 // request ids and names of tenant A, tries in every way to see, replace or learn of a chunk of A, and fails; the same
 // message of a process of tenant A is served, so that each try would have worked.
 func TestTenantsAreApart(t *testing.T) {
@@ -301,6 +365,8 @@ func TestTenantsAreApart(t *testing.T) {
 	}
 	mustRelease(t, pages)
 
+	stopLoad := []func(){loadTenant(t, prefill, receiver, tenantA), loadTenant(t, open(senderConfig(t, "tcp", effects.Addr{}), "prefill/b"),
+		receiver, tenantB)}
 	a, b := f.newIntruder("prefill/a"), f.newIntruder("prefill/b")
 	port := func(n *runtime.Node, c effects.Channel) uint16 {
 		for _, s := range n.Servers() {
@@ -465,6 +531,9 @@ func TestTenantsAreApart(t *testing.T) {
 			t.Errorf("A's chunk is %.40q, %v", chunk, err)
 		}
 	})
+	for _, stop := range stopLoad {
+		stop()
+	}
 	t.Run("the policy takes A from its owner", func(t *testing.T) {
 		a.meet(peerOf(receiver))
 		policy := filepath.Join(f.folderOf("decode/ab"), authority.PolicyFile)
