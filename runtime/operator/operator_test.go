@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,12 @@ const testTimeout = time.Minute
 // openNode opens a node of a role on ports that the system chooses.
 func openNode(t *testing.T, role string, timer *Timer) *runtime.Node {
 	t.Helper()
+	return openNodeOf(t, role, 128, timer)
+}
+
+// openNodeOf opens a node of a role for chunks of heads of a size.
+func openNodeOf(t *testing.T, role string, headSize int, timer *Timer) *runtime.Node {
+	t.Helper()
 	cfg, err := config.Parse(role, []byte(`
 enable_pd: true
 pd_role: `+role+`
@@ -48,10 +56,11 @@ pd_peer_host: 127.0.0.1
 pd_peer_init_port: 7300
 pd_peer_alloc_port: 7400
 pd_skip_proxy_notification: true
+pd_alloc_fail_backoff_ttl: 1
 chunk_size: 16
 pd_buffer_size: 1MiB
 pd_buffer_device: cpu
-extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}}}
+extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: `+strconv.Itoa(headSize)+`, dtype: bfloat16}}}
 `), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -151,13 +160,10 @@ func value(t *testing.T, all map[string]*dto.MetricFamily, name string, labels .
 	return 0
 }
 
-// put pushes chunks from one node to the other one, and lets its engine get them.
-func put(t *testing.T, from, to *runtime.Node, request string, keys ...string) *runtime.Pages {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
+// peerOf returns how a sender names a receiver.
+func peerOf(n *runtime.Node) runtime.Peer {
 	peer := runtime.Peer{Host: "127.0.0.1"}
-	for _, s := range to.Servers() {
+	for _, s := range n.Servers() {
 		switch s.Channel { //nolint:exhaustive // A put names these two.
 		case effects.ChannelInit:
 			peer.InitPort = s.Addr.Port
@@ -165,16 +171,30 @@ func put(t *testing.T, from, to *runtime.Node, request string, keys ...string) *
 			peer.AllocPort = s.Addr.Port
 		}
 	}
-	pages, err := from.Sender().Reserve(ctx, len(keys))
+	return peer
+}
+
+// tryPut pushes chunks to a peer within a time.
+func tryPut(t *testing.T, from *runtime.Node, to runtime.Peer, within time.Duration, request string, keys ...string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	pages, err := from.Sender().Reserve(context.Background(), len(keys))
 	if err != nil {
+		return err
+	}
+	_, err = from.Sender().Put(ctx, runtime.Put{Peer: to, Request: request, Keys: keys, Pages: pages, Last: true})
+	return errors.Join(err, pages.Release(context.Background()))
+}
+
+// put pushes chunks from one node to the other one, and lets its engine get them.
+func put(t *testing.T, from, to *runtime.Node, request string, keys ...string) *runtime.Pages {
+	t.Helper()
+	if err := tryPut(t, from, peerOf(to), testTimeout, request, keys...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := from.Sender().Put(ctx, runtime.Put{Peer: peer, Request: request, Keys: keys, Pages: pages, Last: true}); err != nil {
-		t.Fatal(err)
-	}
-	if err := pages.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
 	got, err := to.Receiver().Get(ctx, runtime.Get{Request: request, Keys: keys, Timeout: testTimeout})
 	if err != nil {
 		t.Fatal(err)
