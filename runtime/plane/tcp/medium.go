@@ -1,20 +1,16 @@
 package tcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"time"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
-	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/plane/internal/guarded"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 	"github.com/kvferry/kvferry/runtime/secure"
 )
@@ -41,48 +37,13 @@ func parsePageHeader(b []byte) (transfer uint64, pair, length uint32) {
 	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])
 }
 
+// Dial implements link.Medium. In mode Strict openStream tries again.
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
-	switch m.guard.Mode() {
-	case secure.Off:
-		return framing.Dial(ctx, address)
-	case secure.Strict:
-		return m.dialTLS(ctx, address) // openStream tries again.
-	case secure.Permissive:
-	}
-	secured, err := retryClosed(ctx, func() (net.Conn, error) { return m.dialTLS(ctx, address) })
-	if !errors.Is(err, secure.ErrNoTLS) && !closedByPeer(err) {
-		return secured, err
-	}
-	// Our handshake has spoilt the first connection. A server of an earlier release only closes it.
-	conn, err := framing.Dial(ctx, address)
-	if err == nil {
-		m.guard.CountPlain(conn.RemoteAddr())
-	}
-	return conn, err
+	return guarded.Dial(ctx, m.guard, address)
 }
-
-func (m *medium) dialTLS(ctx context.Context, address string) (net.Conn, error) {
-	conn, err := framing.Dial(ctx, address)
-	if err != nil {
-		return nil, err
-	}
-	secured, _, err := m.guard.Connect(ctx, conn, secure.FaceData, engineRoles)
-	return secured, err
-}
-
-// engineRoles are the roles of the nodes that have pages.
-var engineRoles = effects.ChannelInit.ClientRoles()
 
 // Accept implements link.Medium.
-func (m *medium) Accept(conn net.Conn) (net.Conn, error) {
-	secured, peer, err := m.guard.Accept(conn, secure.FaceData, engineRoles)
-	if err == nil && !peer.Roles.Has(engineRoles) {
-		_ = secured.Close() // The guard keeps a connection until then.
-		return nil, fmt.Errorf("%q has the roles %v, and pages are only for %v: change security.policy if it is an engine's node",
-			peer.Name, peer.Roles, engineRoles)
-	}
-	return secured, err
-}
+func (m *medium) Accept(conn net.Conn) (net.Conn, error) { return guarded.Accept(m.guard, conn) }
 
 // Permits returns nil: only our own streams read our pages.
 func (m *medium) Permits() *plane.Permits { return nil }
@@ -98,12 +59,11 @@ func (m *medium) SendWelcome(conn net.Conn, welcome []byte, _ *plane.Pool) error
 }
 
 func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, files []*os.File, err error) {
-	var first bytes.Buffer
-	kind, body, _, err = link.ReadFrame(io.TeeReader(conn, &first), nil, link.SmallFrame)
-	if errors.Is(err, link.ErrMalformed) && secure.IsTLS(first.Bytes()) {
-		secure.RefuseTLS(conn)
-		err = errors.New("the peer speaks TLS, and security.mode is off: set it to permissive here, or to permissive at the peer")
-	}
+	err = guarded.ReadFirstFrame(conn, func(r io.Reader) error {
+		var err error
+		kind, body, _, err = link.ReadFrame(r, nil, link.SmallFrame)
+		return err
+	})
 	return kind, body, nil, err
 }
 
@@ -121,38 +81,8 @@ func (m *medium) NewSender(ctx context.Context, out *link.OutgoingLink, address 
 	return s, nil
 }
 
-// A connection that the peer closes early is opened again. While many strangers connect, the target's door may have
-// closed it to make room, because the door learns only from the proof in a hello or a join that the peer is known.
-const (
-	maxTries    = 8
-	minTryPause = time.Millisecond
-)
-
-// retryClosed calls try until it succeeds, or fails for another reason than that the peer closed the connection, at
-// most maxTries times.
-func retryClosed[T any](ctx context.Context, try func() (T, error)) (result T, err error) {
-	pause := minTryPause
-	for range maxTries {
-		if result, err = try(); err == nil || !closedByPeer(err) {
-			return result, err
-		}
-		select {
-		case <-time.After(pause):
-			pause *= 2
-		case <-ctx.Done():
-			return result, err
-		}
-	}
-	return result, err
-}
-
 func (m *medium) openStream(ctx context.Context, out *link.OutgoingLink, address string) (*stream, error) {
-	return retryClosed(ctx, func() (*stream, error) { return m.tryJoin(ctx, out, address) })
-}
-
-// closedByPeer reports whether the peer closed the connection, as opposed to sending nothing or nonsense.
-func closedByPeer(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return guarded.RetryClosed(ctx, func() (*stream, error) { return m.tryJoin(ctx, out, address) })
 }
 
 func (m *medium) tryJoin(ctx context.Context, out *link.OutgoingLink, address string) (*stream, error) {
