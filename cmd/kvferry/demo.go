@@ -71,7 +71,8 @@ are aborted. A decode rank is killed, then a prefill rank.
 path in KVFERRY_LIBNIXL (make nixl fetches it).
 
 --secure plays with security.mode: strict. All processes have certificates of an authority
-that the demo makes, and all certificates are renewed every second.
+that the demo makes, and all certificates are renewed every second. Over libnixl and
+between NPUs the connections of the nodes are secured, and the pages are not encrypted.
 
 --other plays with two releases of kvferry: the processes of --other-runs run that binary,
 and all other processes run this one. With --upgrade, a process that is killed starts
@@ -95,6 +96,7 @@ released at the end.`,
   kvferry demo --mode p2p
   kvferry demo --mode push-reg --decode-tp 4
   kvferry demo --mode push --plane tcp --secure
+  kvferry demo --mode push --plane nixl --secure
   kvferry demo --mode pull --other /opt/kvferry-0.1.0/bin/kvferry --other-runs decode --upgrade
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
   kvferry demo --mode push-reg --plane nixl --prefill-tp 1 --decode-tp 2
@@ -105,10 +107,6 @@ released at the end.`,
 			}
 			if o.Speed < 0 {
 				return usagef("--speed is %g; use 0 for no pauses, 1 for the trace's own time", o.Speed)
-			}
-			if o.Secure && (o.Plane == demo.PlaneNIXL || cmd.Flags().Changed("device")) {
-				return usagef("--secure is played in host memory over tcp and shm; leave out --device and --plane nixl, whose payload is " +
-					"not encrypted")
 			}
 			var err error
 			if o.Other, err = other.resolve(cmd); err != nil {

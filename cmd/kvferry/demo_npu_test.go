@@ -69,6 +69,19 @@ func TestDemoOnNPUs(t *testing.T) {
 	}
 }
 
+// With security.mode: strict the channels between the NPUs' nodes have TLS.
+func TestSecuredDemoOnNPUs(t *testing.T) {
+	for _, mode := range []string{"push", "pull"} {
+		t.Run(mode, func(t *testing.T) {
+			for _, r := range playOnNPUs(t, "--requests", "6", "--mode", mode, "--secure").Modes {
+				if r.RestartMillis["decode-1"] == 0 || r.RestartMillis["prefill"] == 0 {
+					t.Errorf("killed and back were %v", r.RestartMillis)
+				}
+			}
+		})
+	}
+}
+
 // Each kind of fault below the interface is played in one mode; make demo-npu plays every kind in every mode.
 func TestDemoOnNPUsWithFaults(t *testing.T) {
 	for _, c := range []struct{ mode, faults string }{

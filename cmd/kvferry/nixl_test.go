@@ -118,6 +118,8 @@ func TestDemoOverLibnixl(t *testing.T) {
 		{"--mode", "p2p-pull"},
 		{"--mode", "push-reg"},
 		{"--mode", "push-reg", "--prefill-tp", "1", "--decode-tp", "2"},
+		{"--mode", "push", "--secure"},
+		{"--mode", "pull", "--secure"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			var out, stderr bytes.Buffer

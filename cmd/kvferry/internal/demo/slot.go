@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -10,8 +11,8 @@ import (
 type slot struct {
 	program program
 	release *releaseChoice // chooses the binary, unless program.path names one
-	// processEnv returns the additional environment of an incarnation, counted from 1, which replaces program.env. If
-	// processEnv is nil, program.env applies.
+	// processEnv returns what the environment of an incarnation, counted from 1, has in addition to program.env. If
+	// processEnv is nil, program.env applies alone.
 	processEnv func(life int) []string
 
 	mu           sync.Mutex
@@ -39,7 +40,7 @@ func (s *slot) startNext(ctx context.Context) (*process, error) {
 		next.path = s.release.programPath(next.name, incarnation)
 	}
 	if s.processEnv != nil {
-		next.env = s.processEnv(incarnation)
+		next.env = slices.Concat(next.env, s.processEnv(incarnation))
 	}
 	return startProcess(ctx, next)
 }
