@@ -12,6 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // An Option changes how Open opens a node.
@@ -141,6 +142,10 @@ func (o *options) validate(cfg *config.Config) error {
 		if !cfg.Register.Enabled || !cfg.HasLeasedPlane() {
 			return argumentError("open", "WithGateway", strconv.Quote(g.Name()), "a node that registers blocks over leased planes",
 				"set register.engine_id and transfer_channel: nixl, or omit the gateway")
+		}
+		if cfg.Security.Mode == secure.Strict {
+			return argumentError("open", "WithGateway", strconv.Quote(g.Name()), "no gateway with security.mode: strict",
+				"engines of vLLM connect to the gateway without TLS; set security.mode: permissive, or omit the gateway")
 		}
 		o.planes = append(o.planes, namedPlane{g.Name(), g.Open})
 		o.control = g.WrapControl(o.control)
