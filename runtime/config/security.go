@@ -245,8 +245,4 @@ func (d *draft) validateNodeSecurity() {
 	if c.Control == ControlLibZMQ {
 		d.addProblemAt(ownPath("control.transport"), Conflict, fmt.Sprintf("libzmq has no TLS; use zmq, or set %s: off", securityModeKey))
 	}
-	if c.Security.Mode == secure.Strict && (c.Channel == ChannelNIXL || c.NeedsNPU()) {
-		d.addProblemAt("transfer_channel", Conflict, fmt.Sprintf("the plane's own connections and its payload are not encrypted, so %s: "+
-			"strict would promise too much; use permissive, and isolate the network of the plane", securityModeKey))
-	}
 }

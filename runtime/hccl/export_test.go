@@ -5,6 +5,7 @@ package hccl
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 
 	"github.com/kvferry/kvferry/effects"
@@ -14,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 	"github.com/kvferry/kvferry/runtime/plane/liar"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // Steps are the steps of the protocol at which a lying peer can lie.
@@ -109,7 +111,11 @@ func PerformHandshakeWithSession(
 		from: from, to: to, session: session, regions: 1,
 		rank: comm.Rank{Server: server, Device: 9, Address: netip.MustParseAddr("192.168.9.9")},
 	}
-	h.proof = h.computeProof(key.Token(Name, from, to))
+	var binding []byte
+	if c, ok := conn.(net.Conn); ok {
+		binding = secure.Binding(c)
+	}
+	h.proof = h.computeProof(key.Token(Name, from, to), binding)
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err
 	}

@@ -142,16 +142,16 @@ func parseHello(b []byte) (h hello, err error) {
 }
 
 // computeProof returns the proof that this hello must carry: of the token, over the hello with a zero proof.
-func (h hello) computeProof(token identity.Token) [16]byte {
+func (h hello) computeProof(token identity.Token, binding []byte) [16]byte {
 	h.proof = [16]byte{}
-	return token.Prove("hello", appendHello(nil, h))
+	return token.Prove("hello", append(appendHello(nil, h), binding...))
 }
 
 // computeProof returns the proof that this welcome must carry in answer to a hello: of the token, over the hello's
 // session and this welcome with a zero proof.
-func (w welcome) computeProof(h hello, token identity.Token) [16]byte {
+func (w welcome) computeProof(h hello, token identity.Token, binding []byte) [16]byte {
 	w.proof = [16]byte{}
-	return token.Prove("welcome", h.session[:], appendWelcome(nil, w))
+	return token.Prove("welcome", h.session[:], append(appendWelcome(nil, w), binding...))
 }
 
 func appendWelcome(b []byte, w welcome) []byte {

@@ -183,6 +183,13 @@ func offerEpoch(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.Gr
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	})
+	return conn, startEpoch(t, conn, b)
+}
+
+// startEpoch makes an initiator on a connection offer its first epoch to b, and returns a grant of that initiator when b has
+// accepted the epoch.
+func startEpoch(t testing.TB, conn net.Conn, b *planetest.LeasedNode) effects.GrantID {
+	t.Helper()
 	if err := hccl.PerformHandshake(conn, planetest.Key, lyingPeer, b.Inc, "host"); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +200,7 @@ func offerEpoch(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.Gr
 		t.Fatalf("%v, %v", answers, err)
 	}
 	grant, _ := b.GrantWrite(lyingPeer, 0, 4)
-	return conn, grant
+	return grant
 }
 
 // Initiators beyond the bound are refused, and admitted once another has left.

@@ -18,6 +18,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // An initiatorExecutor carries out the decisions about a link that this node opened to push and to read.
@@ -38,7 +39,8 @@ func (o *initiatorExecutor) PerformHandshake(conn net.Conn, token identity.Token
 	o.params.session = uuid.New()
 	h := hello{from: o.OwnIncarnation, to: o.Peer, session: o.params.session, boot: p.boot, rank: p.cfg.Rank,
 		regions: uint8(len(p.regions))}
-	h.proof = h.computeProof(token)
+	binding := secure.Binding(conn)
+	h.proof = h.computeProof(token, binding)
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err
 	}
@@ -50,7 +52,7 @@ func (o *initiatorExecutor) PerformHandshake(conn net.Conn, token identity.Token
 	if err != nil {
 		return epochs.NewRefusal(effects.Malformed, "%w", err)
 	}
-	if err := o.CheckWelcome(w.code, w.from, identity.EqualSecrets(w.proof, w.computeProof(h, token))); err != nil {
+	if err := o.CheckWelcome(w.code, w.from, identity.EqualSecrets(w.proof, w.computeProof(h, token, binding))); err != nil {
 		return err
 	}
 	o.Log = o.Log.With("by", w.link)
@@ -107,8 +109,12 @@ func (o *initiatorExecutor) Poll(idle bool) {
 	}
 }
 
-// ReadFrames implements epochs.Executor.
-func (o *initiatorExecutor) ReadFrames() { o.OnChannelEnd(o.Channel.ReadFrames(o.handleFrame)) }
+// ReadFrames implements epochs.Executor. How the connection ends proves nothing to an initiator. But if this end closed it
+// with unread bytes, the target would see a reset, which is no proof between hosts (M4).
+func (o *initiatorExecutor) ReadFrames() {
+	o.OnChannelEnd(o.Channel.ReadFrames(o.handleFrame))
+	_ = o.Channel.AwaitEnd()
+}
 
 func (o *initiatorExecutor) handleFrame(what uint8, body []byte) error {
 	k := kind(what)

@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // An targetExecutor carries out the decisions about a link that a peer opened.
@@ -34,7 +35,7 @@ func (in *targetExecutor) ParseHello(body []byte) (epochs.Hello, error) {
 
 // VerifyHello implements epochs.TargetExecutor.
 func (in *targetExecutor) VerifyHello(token identity.Token) bool {
-	return identity.EqualSecrets(in.hello.proof, in.hello.computeProof(token))
+	return identity.EqualSecrets(in.hello.proof, in.hello.computeProof(token, secure.Binding(in.Channel.Conn())))
 }
 
 // AdmitPeer implements epochs.TargetExecutor.
@@ -63,7 +64,7 @@ func (in *targetExecutor) BuildWelcome(code effects.Code, token *identity.Token)
 	}
 	if token != nil {
 		w.from = in.To
-		w.proof = w.computeProof(in.hello, *token)
+		w.proof = w.computeProof(in.hello, *token, secure.Binding(in.Channel.Conn()))
 	}
 	return appendWelcome(nil, w)
 }

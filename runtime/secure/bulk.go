@@ -3,9 +3,13 @@ package secure
 import (
 	"bufio"
 	"errors"
+	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 )
 
 // bulkBytes is the size of the buffer below TLS in each direction of a connection that carries bulk data. TLS would
@@ -22,6 +26,9 @@ type bulkConn struct {
 	handshakeLeft int // bytes that may still be read before the handshake is complete; negative: it is complete
 	bulk          atomic.Bool
 	in            *bufio.Reader // belongs to the goroutine that reads; nil before the first bulk read
+	end           error         // how the connection ended; belongs to the goroutine that reads
+
+	writeError atomic.Pointer[error] // of a write that has taken the socket's error; nil: none
 
 	mu  sync.Mutex // guards out, because TLS also writes answers of its own while reading
 	out []byte
@@ -40,12 +47,12 @@ func (b *bulkConn) Read(p []byte) (int, error) {
 		if b.handshakeLeft == 0 {
 			return 0, errors.New("the peer sent too much before its TLS handshake was complete")
 		}
-		n, err := b.Conn.Read(p[:min(len(p), b.handshakeLeft)])
+		n, err := b.readBeneath(p[:min(len(p), b.handshakeLeft)])
 		b.handshakeLeft -= n
 		return n, err
 	}
 	if !b.bulk.Load() {
-		return b.Conn.Read(p)
+		return b.readBeneath(p)
 	}
 	if b.in == nil {
 		b.in = bufio.NewReaderSize(b.Conn, bulkBytes)
@@ -53,9 +60,46 @@ func (b *bulkConn) Read(p []byte) (int, error) {
 	return b.in.Read(p)
 }
 
+// readBeneath reads, and records how the connection ended. A deadline that has passed is no end.
+func (b *bulkConn) readBeneath(p []byte) (int, error) {
+	n, err := b.Conn.Read(p)
+	if err != nil && b.end == nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		b.end = err
+	}
+	return n, err
+}
+
+// awaitEnd implements Conn.AwaitEnd. An end that was read already is not read again, because a socket reports an error
+// once, and the end of the stream ever after. For the same reason the error of a write counts more than the end of the
+// stream.
+func (b *bulkConn) awaitEnd() error {
+	for discarded := make([]byte, 4<<10); b.end == nil; {
+		if _, err := b.readBeneath(discarded); err != nil && b.end == nil {
+			if err := b.SetReadDeadline(time.Time{}); err != nil {
+				return err
+			}
+		}
+	}
+	if err := b.writeError.Load(); err != nil && errors.Is(b.end, io.EOF) {
+		return *err
+	}
+	return b.end
+}
+
+// TakesSocketError reports whether an error of a write to a socket is the error by which the connection ended. The socket
+// reports such an error once, and a read that follows returns io.EOF, as if the peer had closed the connection.
+func TakesSocketError(err error) bool {
+	var number syscall.Errno
+	return errors.As(err, &number) && number != syscall.EPIPE
+}
+
 func (b *bulkConn) Write(p []byte) (int, error) {
 	if !b.bulk.Load() {
-		return b.Conn.Write(p)
+		n, err := b.Conn.Write(p)
+		if TakesSocketError(err) {
+			b.writeError.Store(&err)
+		}
+		return n, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

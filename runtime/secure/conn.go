@@ -41,6 +41,10 @@ type Conn struct {
 	peer    Peer
 	chain   []*x509.Certificate // of the peer, its own certificate first
 	checked *credentials        // with which the peer was accepted last
+
+	// The fields below are guarded by the guard's mutex.
+	onRefused func(reason error) // set by OnRefused
+	ended     bool               // the guard has closed the connection, or has called onRefused
 }
 
 // Close closes the connection without TLS's alert about the end, because sending the alert could block. The alert would
@@ -50,6 +54,34 @@ func (c *Conn) Close() error {
 	delete(c.guard.conns, c)
 	c.guard.mu.Unlock()
 	return c.below.Close()
+}
+
+// OnRefused makes the guard call f, once and from its own goroutine, instead of closing the connection when the peer is
+// not authorized any more or its certificate has ended. The caller then stops using the connection, and closes it when
+// the end of the connection tells the peer nothing wrong. The result is false if the guard has closed the connection
+// already.
+//
+// The end of some connections is a proof (rule M4 of docs/safety.md): the peer's kernel ends them only when the peer's
+// process has ended its part. A guard that closed such a connection would give the other end a false proof.
+func (c *Conn) OnRefused(f func(reason error)) bool {
+	c.guard.mu.Lock()
+	defer c.guard.mu.Unlock()
+	c.onRefused = f
+	return !c.ended
+}
+
+// AwaitEnd reads and discards whatever the peer still sends, and returns how the TCP connection beneath TLS ended: io.EOF
+// if the peer's kernel has closed it, or the error of the socket. Neither an alert of TLS, an alert about the end
+// included, nor an error in the records is an end, nor a deadline that passes. AwaitEnd belongs to the goroutine that
+// reads, which must not call Read afterwards, and is not for connections with StartBulk.
+func (c *Conn) AwaitEnd() error { return c.below.awaitEnd() }
+
+// Beneath returns the connection beneath TLS, or conn itself if it is plain.
+func Beneath(conn net.Conn) net.Conn {
+	if c, ok := conn.(*Conn); ok {
+		return c.below.Conn
+	}
+	return conn
 }
 
 // SetReadBuffer sets the size of the kernel's buffer of received bytes.

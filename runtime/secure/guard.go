@@ -222,9 +222,23 @@ func (g *Guard) endConns() {
 		if err := c.recheck(x, now); err != nil {
 			g.stats.ended.Add(1)
 			g.limitedLog.Warn("a connection is closed", c.logName(), "peer", c.RemoteAddr(), "reason", err)
-			_ = c.Close()
+			c.endRefused(err)
 		}
 	}
+}
+
+// endRefused closes the connection, or makes its owner end it.
+func (c *Conn) endRefused(reason error) {
+	c.guard.mu.Lock()
+	c.ended = true
+	end := c.onRefused
+	delete(c.guard.conns, c)
+	c.guard.mu.Unlock()
+	if end == nil {
+		_ = c.Close()
+		return
+	}
+	end(reason)
 }
 
 // recheck returns why the peer of an open connection would not be accepted any more. It belongs to the goroutine that

@@ -142,15 +142,16 @@ var rooms = []room{
 		"runtime/internal/nowait", "runtime/internal/loglimit", "runtime/internal/stepper", "runtime/plane",
 		"runtime/plane/framing", "runtime/plane/internal/...", "runtime/secure"}},
 	{name: "runtime/plane/planetest",
-		own: []string{"effects", "identity", "contract", "runtime/internal/proctest", "runtime/plane",
-			"runtime/plane/liar"}},
+		own: []string{"effects", "identity", "contract", "runtime/internal/logtest", "runtime/internal/proctest", "runtime/plane",
+			"runtime/plane/liar", "runtime/secure", "runtime/secure/authority"}},
 	// The plane over libnixl serves memory by address, and knows neither the node nor the owner of the memory.
 	{name: "runtime/plane/nixl", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
 		"runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl", "runtime/libnixl/nixlproc", "runtime/plane",
-		"runtime/plane/backing", "runtime/plane/epochs", "runtime/plane/framing"}},
+		"runtime/plane/backing", "runtime/plane/epochs", "runtime/plane/framing", "runtime/secure"}},
 	// epochs is the common part of the leased planes. It serves memory by address and knows no library.
 	{name: "runtime/plane/epochs", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
-		"runtime/internal/door", "runtime/internal/loglimit", "runtime/plane", "runtime/plane/framing"}},
+		"runtime/internal/door", "runtime/internal/loglimit", "runtime/plane", "runtime/plane/framing",
+		"runtime/plane/internal/guarded", "runtime/secure"}},
 	{name: "runtime/plane/...",
 		own: []string{"effects", "identity", "runtime/internal/peercred", "runtime/plane", "runtime/plane/framing",
 			"runtime/plane/internal/...", "runtime/secure"}},
@@ -216,7 +217,7 @@ var rooms = []room{
 	// The plane over HCCL serves memory by address, and knows neither the node nor the device of the memory.
 	{name: "runtime/hccl", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator", "runtime/acl",
 		"runtime/hccl/comm", "runtime/internal/door", "runtime/internal/loglimit", "runtime/plane", "runtime/plane/epochs",
-		"runtime/plane/framing"}},
+		"runtime/plane/framing", "runtime/secure"}},
 	// Helpers of the tests of that plane, also for tests in other packages.
 	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl",
 		"runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},

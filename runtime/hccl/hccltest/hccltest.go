@@ -129,9 +129,10 @@ type Options struct {
 // longTimeout is a timeout so long that the test ends before a node gives anything up.
 const longTimeout = time.Minute
 
-// NodeMaker makes nodes of leased planes: node 1 on device 0, node 2 on device 1, and so on.
+// NodeMaker makes nodes of leased planes: node 1 on device 0, node 2 on device 1, and so on. In tests with a
+// planetest.Fleet they have certificates.
 func (r *Rig) NodeMaker(o Options) planetest.LeasedMaker {
-	return func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
+	return planetest.LeasedMaker(func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 		tb.Helper()
 		n := r.newNode(tb, id)
 		served := n.allocPages(tb, o.Host, uint64(pages)*pageBytes)
@@ -146,7 +147,7 @@ func (r *Rig) NodeMaker(o Options) planetest.LeasedMaker {
 			tb.Fatal(err)
 		}
 		return planetest.LeasedEnd{Pool: pool, Memory: n, Open: r.PlaneConfig(n.ctx, id, o).Open}
-	}
+	}).WithCertificates()
 }
 
 // PlaneConfig returns the plane's configuration of node id.

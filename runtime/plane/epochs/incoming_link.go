@@ -3,6 +3,7 @@ package epochs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -13,6 +14,8 @@ import (
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/plane/internal/guarded"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // A TargetExecutor carries out, with a plane's library, the decisions of the machine about a link that a peer opened.
@@ -62,47 +65,52 @@ type IncomingLink struct {
 	executor TargetExecutor
 	address  netip.Prefix // the address of the peer
 
-	// endpoints is guarded by the mutex of the IncomingLinks.
+	// The fields below are guarded by the mutex of the IncomingLinks.
 	endpoints map[uint64]Endpoint // by epoch: endpoints that may still reach the pool or are not gone yet; at most maxEpochs
+	ends      int                 // endpoints that are not proven gone
+	refused   bool                // the guard does not accept the peer any more
 }
 
 // serveLink serves an admitted connection until the connection ends.
 func (s *IncomingLinks) serveLink(accepted *door.Conn) error {
-	in, err := s.acceptHello(accepted)
+	in, err := s.acceptLink(accepted)
 	if err != nil {
 		return err
 	}
 	go in.Channel.WriteFrames(in.failLink)
-	var refused error
-	err = in.Channel.ReadFrames(func(k uint8, body []byte) error {
-		refused = in.executor.HandleFrame(k, body)
-		return refused
-	})
+	err = in.Channel.ReadFrames(in.executor.HandleFrame)
 	in.failLink(err)
-	if refused != nil || errors.Is(err, framing.ErrMalformed) {
-		// The peer's messages are ignored from here on, but the way in which the connection ends still matters as
-		// proof.
-		err = errors.Join(err, in.Channel.Drain())
-	}
-	in.onConnEnd(err)
+	// The peer's messages are ignored from here on, but the way in which the connection ends still matters as proof.
+	in.onConnEnd(in.Channel.AwaitEnd())
 	close(in.ReaderDone)
 	in.Channel.FlushAndClose(in.ReaderDone)
 	return nil
 }
 
-// acceptHello reads and answers a hello. An admitted peer is no longer a stranger to the door.
-func (s *IncomingLinks) acceptHello(accepted *door.Conn) (*IncomingLink, error) {
-	c := &s.cfg
-	conn := accepted.Conn // The channel owns the connection and closes each half.
-	if err := conn.SetDeadline(time.Now().Add(c.Env.Bounds.HandshakeTimeout)); err != nil {
+// acceptLink authenticates the peer of a connection, and reads and answers its hello.
+func (s *IncomingLinks) acceptLink(accepted *door.Conn) (*IncomingLink, error) {
+	if err := accepted.SetDeadline(time.Now().Add(s.cfg.Env.Bounds.HandshakeTimeout)); err != nil {
 		return nil, err
 	}
-	k, body, _, err := framing.ReadFrame(conn, nil, c.MaxFrameBytes)
+	conn, err := guarded.Accept(s.cfg.Env.Guard, accepted.Conn)
 	if err != nil {
 		return nil, err
 	}
-	if k != c.Hello {
-		return nil, fmt.Errorf("%w: frame of kind %d instead of a hello", framing.ErrMalformed, k)
+	in, err := s.acceptHello(accepted, conn)
+	if err != nil {
+		_ = conn.Close() // No epoch exists; the guard keeps a connection until then.
+		return nil, err
+	}
+	return in, nil
+}
+
+// acceptHello reads and answers a hello. An admitted peer is no longer a stranger to the door. The channel owns the
+// connection and closes each half.
+func (s *IncomingLinks) acceptHello(accepted *door.Conn, conn net.Conn) (*IncomingLink, error) {
+	c := &s.cfg
+	body, err := s.readHello(conn)
+	if err != nil {
+		return nil, err
 	}
 	in := &IncomingLink{
 		Channel: NewChannel(conn, c.Env.Bounds.StallTimeout, c.MaxFrameBytes), ReaderDone: make(chan struct{}), links: s,
@@ -113,6 +121,9 @@ func (s *IncomingLinks) acceptHello(accepted *door.Conn) (*IncomingLink, error) 
 		return nil, err
 	}
 	in.SameHost, in.Log = in.Boot == c.Boot, c.Log.With("peer", fmt.Sprintf("%x", in.From[:4]))
+	if secured, ok := conn.(*secure.Conn); ok && !secured.OnRefused(in.refusePeer) {
+		return nil, net.ErrClosed
+	}
 	token := c.Env.Key.Token(c.Name, in.From, in.To)
 	code, err := in.admitPeer(token)
 	answer := in.executor.BuildWelcome(code, nil)
@@ -130,6 +141,42 @@ func (s *IncomingLinks) acceptHello(accepted *door.Conn) (*IncomingLink, error) 
 		return nil, err
 	}
 	return in, nil
+}
+
+// readHello returns the body of the first frame, which must be a hello.
+func (s *IncomingLinks) readHello(conn net.Conn) (body []byte, err error) {
+	err = guarded.ReadFirstFrame(conn, func(r io.Reader) error {
+		var k uint8
+		var err error
+		k, body, _, err = framing.ReadFrame(r, nil, s.cfg.MaxFrameBytes)
+		if err == nil && k != s.cfg.Hello {
+			err = fmt.Errorf("%w: frame of kind %d instead of a hello", framing.ErrMalformed, k)
+		}
+		return err
+	})
+	return body, err
+}
+
+// refusePeer ends the link because the guard does not accept the peer any more. The connection stays open: only the
+// peer's end of it proves that the peer's part of the epochs is over, and if it does not come, the epochs count as
+// running (M4). The peer is told by the end of our direction, as soon as our own ends are gone.
+func (in *IncomingLink) refusePeer(reason error) {
+	in.Channel.Interrupt(reason)
+	s := in.links
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in.refused = true
+	s.stepMachine(communicator.TargetEvent{Kind: communicator.LinkFailed, Session: in.Session}, reason)
+	in.hangUpIfRefused()
+}
+
+// hangUpIfRefused ends our direction of a refused peer's connection when no end of ours is left. It must not happen
+// earlier: an initiator may take the end of our direction for the proof that our ends are gone (M4). The caller holds the
+// mutex.
+func (in *IncomingLink) hangUpIfRefused() {
+	if in.refused && in.ends == 0 && in.links.links[in.Session] == in {
+		in.links.cfg.Goroutines.Go(func() { _ = in.Channel.FlushAndCloseWrite() })
+	}
 }
 
 // admitPeer admits a peer or returns the reason for refusing it.
@@ -223,6 +270,7 @@ func (in *IncomingLink) HandleOffer(epoch uint64, end Endpoint,
 	if begun {
 		revoked, more = s.cfg.RevokedGrants(in.From)
 		in.endpoints[epoch] = end
+		in.ends++
 	}
 	if !in.Channel.Send(accept(code, revoked, more)) {
 		return begun, ErrStalled
@@ -240,7 +288,15 @@ func (in *IncomingLink) FindEndpoint(epoch uint64) Endpoint {
 // OnEndpointClosed reports that our endpoint of an epoch has closed: whether the endpoint failed, and whether the
 // endpoint is proven gone.
 func (in *IncomingLink) OnEndpointClosed(epoch uint64, failed, gone bool) {
-	in.postEvent(communicator.TargetEvent{Kind: communicator.EndFinished, Epoch: epoch, Failed: failed, Gone: gone}, nil)
+	s := in.links
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gone {
+		in.ends--
+	}
+	s.stepMachine(communicator.TargetEvent{Kind: communicator.EndFinished, Session: in.Session, Epoch: epoch, Failed: failed,
+		Gone: gone}, nil)
+	in.hangUpIfRefused()
 }
 
 // failLink ends the link: no further message of its connection is processed.

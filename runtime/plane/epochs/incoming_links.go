@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 const (
@@ -86,6 +87,10 @@ func NewIncomingLinks(c IncomingConfig) *IncomingLinks {
 
 // Serve accepts peers on a listener until Close.
 func (s *IncomingLinks) Serve(listener net.Listener) {
+	if s.cfg.Env.Guard.Mode() != secure.Off {
+		s.cfg.Log.Warn("peers of this plane are authenticated on its channel, and the library moves the pages without encryption",
+			"remedy", "isolate the network of the library, or use the tcp plane")
+	}
 	s.door.Serve(listener, "plane "+s.cfg.Name, s.serveConn)
 }
 
@@ -225,7 +230,7 @@ func (s *IncomingLinks) Close() {
 	s.closed = true
 	served := map[net.Conn]bool{}
 	for _, in := range s.links {
-		served[in.Channel.Conn()] = true
+		served[secure.Beneath(in.Channel.Conn())] = true
 	}
 	s.stepMachine(communicator.TargetEvent{Kind: communicator.PlaneClosing}, nil)
 	for conn := range s.conns {

@@ -15,16 +15,19 @@ import (
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/plane/internal/guarded"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // An Executor carries out, with a plane's library, the decisions of a link's machine. All methods but ReadFrames are
 // called on the link's goroutine.
 type Executor interface {
 	// PerformHandshake performs the handshake on a new connection, and sets OutgoingLink.PeerPools to the pools that
-	// the peer serves. The caller sets the connection's deadline.
+	// the peer serves. The proofs of the handshake contain secure.Binding of the connection. The caller sets the
+	// connection's deadline.
 	PerformHandshake(conn net.Conn, token identity.Token) error
-	// ReadFrames processes the peer's frames until the connection ends, and then calls OutgoingLink.OnChannelEnd. It
-	// runs on a separate goroutine.
+	// ReadFrames processes the peer's frames until Channel.ReadFrames returns, calls OutgoingLink.OnChannelEnd, and
+	// returns when the connection has ended (Channel.AwaitEnd). It runs on a separate goroutine.
 	ReadFrames()
 	// SendMessage sends the peer a message that the machine has decided to send.
 	SendMessage(s communicator.Message)
@@ -161,7 +164,7 @@ func (l *OutgoingLink) connectPeer(blob []byte) error {
 	}
 	ctx, cancel := context.WithTimeout(s.cfg.Context, s.cfg.Env.Bounds.HandshakeTimeout)
 	defer cancel()
-	conn, err := framing.Dial(ctx, address)
+	conn, err := guarded.Dial(ctx, s.cfg.Env.Guard, address)
 	if err != nil {
 		return err
 	}
@@ -174,11 +177,18 @@ func (l *OutgoingLink) connectPeer(blob []byte) error {
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
 	}
+	if err == nil {
+		l.Channel = NewChannel(conn, s.cfg.Env.Bounds.StallTimeout, s.cfg.MaxFrameBytes)
+		// The target takes the end of the connection for the proof that our part is over (M4). So the guard must not close
+		// it: the link ends, and closes the connection when our part is over.
+		if secured, ok := conn.(*secure.Conn); ok && !secured.OnRefused(l.Channel.Interrupt) {
+			err = net.ErrClosed
+		}
+	}
 	if err != nil {
 		_ = conn.Close() // Nothing exists yet that could reach memory.
 		return err
 	}
-	l.Channel = NewChannel(conn, s.cfg.Env.Bounds.StallTimeout, s.cfg.MaxFrameBytes)
 	return nil
 }
 

@@ -97,15 +97,15 @@ func parseHello(b []byte) (h hello, err error) {
 }
 
 // computeProof returns the proof that a hello needs, given the token.
-func (h hello) computeProof(token identity.Token) [16]byte {
+func (h hello) computeProof(token identity.Token, binding []byte) [16]byte {
 	h.proof = [16]byte{}
-	return token.Prove("hello", appendHello(nil, h))
+	return token.Prove("hello", append(appendHello(nil, h), binding...))
 }
 
 // computeProof returns the proof that a welcome needs in answer to hello h.
-func (w welcome) computeProof(h hello, token identity.Token) [16]byte {
+func (w welcome) computeProof(h hello, token identity.Token, binding []byte) [16]byte {
 	w.proof = [16]byte{}
-	return token.Prove("welcome", h.session[:], appendWelcome(nil, w))
+	return token.Prove("welcome", h.session[:], append(appendWelcome(nil, w), binding...))
 }
 
 func appendWelcome(b []byte, w welcome) []byte {

@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // targetExecutor implements epochs.TargetExecutor for a link that a peer opened.
@@ -29,7 +30,7 @@ func (in *targetExecutor) ParseHello(body []byte) (epochs.Hello, error) {
 
 // VerifyHello implements epochs.TargetExecutor.
 func (in *targetExecutor) VerifyHello(token identity.Token) bool {
-	return identity.EqualSecrets(in.hello.proof, in.hello.computeProof(token))
+	return identity.EqualSecrets(in.hello.proof, in.hello.computeProof(token, secure.Binding(in.Channel.Conn())))
 }
 
 // AdmitPeer implements epochs.TargetExecutor.
@@ -45,7 +46,7 @@ func (in *targetExecutor) BuildWelcome(code effects.Code, token *identity.Token)
 		probe: p.host.PeerAddress(p.scratch.addressRange().Address)}
 	if token != nil {
 		w.from = in.To
-		w.proof = w.computeProof(in.hello, *token)
+		w.proof = w.computeProof(in.hello, *token, secure.Binding(in.Channel.Conn()))
 	}
 	return appendWelcome(nil, w)
 }

@@ -138,7 +138,7 @@ func serveLie(l net.Listener, us effects.Incarnation, said [][]byte) error {
 		return err
 	}
 	w := welcome{from: us, base: 1 << 20, probe: 1 << 20, buffer: effects.Buffer{Pages: 4, PageBytes: 4096}}
-	w.proof = w.computeProof(h, planetest.Key.Token(Name, h.from, h.to))
+	w.proof = w.computeProof(h, planetest.Key.Token(Name, h.from, h.to), nil)
 	for _, frame := range append([][]byte{appendWelcome(nil, w)}, said...) {
 		if _, err := conn.Write(frame); err != nil {
 			return err

@@ -3,7 +3,6 @@
 package nixl
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // initiatorExecutor implements epochs.Executor for a link that we opened in order to push and to read. The link's
@@ -48,7 +48,8 @@ func (o *initiatorExecutor) PerformHandshake(conn net.Conn, token identity.Token
 	}
 	o.session = uuid.New()
 	h := hello{from: o.OwnIncarnation, to: o.Peer, session: o.session, boot: o.plane.boot}
-	h.proof = h.computeProof(token)
+	binding := secure.Binding(conn)
+	h.proof = h.computeProof(token, binding)
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (o *initiatorExecutor) PerformHandshake(conn net.Conn, token identity.Token
 	}
 	o.PeerPools = []epochs.PeerPool{{Buffer: w.buffer, Base: uintptr(w.base)}}
 	o.probeAddress, o.sameHost = w.probe, w.boot == o.plane.boot
-	return o.CheckWelcome(w.code, w.from, identity.EqualSecrets(w.proof, w.computeProof(h, token)))
+	return o.CheckWelcome(w.code, w.from, identity.EqualSecrets(w.proof, w.computeProof(h, token, binding)))
 }
 
 func (o *initiatorExecutor) hasInFlight() bool {
@@ -77,16 +78,13 @@ func (o *initiatorExecutor) NextPause() time.Duration {
 	return epochs.MaxPause
 }
 
-// ReadFrames implements epochs.Executor. After a malformed frame the end of the connection is still awaited, because
-// that is a proof (M4).
+// ReadFrames implements epochs.Executor. After a malformed frame, or when the guard does not accept the target any more,
+// the end of the connection is still awaited, because that is a proof (M4).
 func (o *initiatorExecutor) ReadFrames() {
 	err := o.Channel.ReadFrames(o.handleFrame)
 	o.target.updateState(func() { o.target.messagesEnded = true })
 	o.OnChannelEnd(err)
-	if errors.Is(err, framing.ErrMalformed) {
-		err = errors.Join(err, o.Channel.Drain())
-	}
-	proof := epochs.ProvesEnd(err, o.sameHost)
+	proof := epochs.ProvesEnd(o.Channel.AwaitEnd(), o.sameHost)
 	o.target.updateState(func() { o.target.connEnded, o.target.provenGone = true, proof })
 }
 

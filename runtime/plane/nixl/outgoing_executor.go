@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // SendMessage implements epochs.Executor.
@@ -88,7 +89,7 @@ func (o *initiatorExecutor) connectEndpoint(epoch uint64, metadata []byte) (*end
 	p := o.plane
 	var held net.Conn
 	if o.sameHost { // The target takes the end of the connection for the end of our stores (M4).
-		held = o.Channel.Conn()
+		held = secure.Beneath(o.Channel.Conn())
 	}
 	e, err := p.newEndpoint(agentName(o.session, epoch, sideInitiator), p.pool.Regions(), held)
 	if err != nil {

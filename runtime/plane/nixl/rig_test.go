@@ -24,9 +24,9 @@ var transports = []struct {
 // longTimeout has timeouts so long that a node gives nothing up before the test does.
 const longTimeout = time.Minute
 
-// maker makes nodes whose planes may use these transports.
+// maker makes nodes whose planes may use these transports. In tests with a planetest.Fleet they have certificates.
 func maker(transports string, change ...func(*nixl.Config)) planetest.LeasedMaker {
-	return func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
+	return planetest.LeasedMaker(func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 		tb.Helper()
 		libnixltest.LoadLibrary(tb)
 		c := nixl.Config{
@@ -46,7 +46,7 @@ func maker(transports string, change ...func(*nixl.Config)) planetest.LeasedMake
 			tb.Fatal(err)
 		}
 		return planetest.LeasedEnd{Pool: pool, Memory: m, Open: c.Open}
-	}
+	}).WithCertificates()
 }
 
 // A memory is the memory of a pool.
