@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ type Security struct {
 	AllowOff bool
 	// ProvenChunks is that of secure.Config.
 	ProvenChunks bool
+	// Plain is that of secure.Config.
+	Plain []netip.Prefix
 	// SharedPages declares that every peer of a plane that maps or registers whole pools may read all pages, although the
 	// policy limits the tenants of peers.
 	SharedPages bool
@@ -50,11 +53,16 @@ func (s *Security) Open(log *slog.Logger) (*secure.Guard, error) {
 		return nil, nil
 	}
 	g, err := secure.Open(secure.Config{Mode: s.Mode, Cert: s.Cert, Key: s.Key, CA: s.CA, Policy: s.Policy,
-		ProvenChunks: s.ProvenChunks, Log: log})
+		ProvenChunks: s.ProvenChunks, Plain: s.Plain, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	log.Info("peers are authenticated", "mode", s.Mode.String(), "identity", g.Name())
+	if len(s.Plain) > 0 {
+		log.Warn("control connections without TLS are accepted from some networks: every process that connects from there is believed "+
+			"to be an engine, with the chunks of the default tenant", "networks", s.Plain, "remedy", "keep the list to engines "+
+			"that have no TLS, and other hosts out of these networks")
+	}
 	if s.Mode == secure.Permissive {
 		log.Warn("security.mode is permissive: a peer without TLS is believed as before",
 			"remedy", "set security.mode to strict when all peers have permissive or strict")
@@ -68,6 +76,7 @@ const (
 	securityAllowOffKey    = "security.allow_off"
 	securityChunksKey      = "security.chunks"
 	securitySharedPagesKey = "security.shared_pages"
+	securityPlainKey       = "security.plain"
 	tenantsKey             = "tenants"
 )
 
@@ -93,8 +102,9 @@ var securityKeys = makeSecurityKeys()
 func makeSecurityKeys() []key {
 	keys := []key{{name: securityModeKey, kind: wordKind(func(d *draft) *secure.Mode { return &d.cfg.Security.Mode },
 		[]choice[secure.Mode]{{"off", secure.Off}, {"permissive", secure.Permissive}, {"strict", secure.Strict}}, 0, nil), def: "off",
-		doc: "whether connections are authenticated and encrypted by mutual TLS 1.3: `strict` accepts nothing else, `off` " +
-			"believes every process that reaches a port, and `permissive` accepts both, for the time in which a fleet changes over"},
+		doc: "whether connections are authenticated and encrypted by mutual TLS 1.3: `strict` accepts nothing else except from the " +
+			"networks of `security.plain`, `off` believes every process that reaches a port, and `permissive` accepts both, for the " +
+			"time in which a fleet changes over"},
 		{name: securityDirKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.cfg.Security.dir }),
 			doc: "the folder with the files `tls.crt`, `tls.key`, `ca.crt` and `policy.yaml`, unless the keys below name others"}}
 	for _, f := range securityFiles {
@@ -109,9 +119,66 @@ func makeSecurityKeys() []key {
 			doc: "with `security.mode: permissive`, what a peer without a certificate may touch: `any` is every chunk, as with `off`; " +
 				"`proven` is the chunks of the default tenant, and peers with a certificate touch those that the policy gives " +
 				"them. Set `proven` when all peers have certificates, before `strict`, which always does so"},
+		key{name: securityPlainKey, kind: networksKind(func(d *draft) *[]netip.Prefix { return &d.cfg.Security.Plain }),
+			doc: "with `security.mode: strict`, the networks from which control connections without TLS are accepted, for engines that " +
+				"have no TLS, such as unmodified LMCache: [10.1.2.0/24]. Such a peer has the roles `prefill` and `decode`, " +
+				"touches chunks of the default tenant, and is of no trust domain. Every process in these networks is believed to be " +
+				"one, so list single addresses, or networks that only such engines are in"},
 		key{name: securitySharedPagesKey, kind: boolKind(func(d *draft) *bool { return &d.cfg.Security.SharedPages }), def: "false",
 			doc: "declares that all peers may read all pages of this node, whatever their tenants: planes that map or register whole " +
 				"pools (shm, nixl, hccl) are refused otherwise when the policy limits tenants"})
+}
+
+// networksMax is the largest number of networks in a list.
+const networksMax = 64
+
+// networksKind returns a kind that reads a network in CIDR notation, or a list.
+func networksKind(field func(*draft) *[]netip.Prefix) kind {
+	return kind{takes: "a network in CIDR notation, or a list", read: func(d *draft, n *yaml.Node) (Code, string) {
+		var texts []string
+		if n.Kind == yaml.SequenceNode {
+			for _, item := range n.Content {
+				text, _ := scalarText(item)
+				texts = append(texts, text)
+			}
+		} else {
+			// A list of an environment variable; its colons may be those of IPv6.
+			for text := range strings.SplitSeq(strings.Trim(n.Value, "[]"), ",") {
+				texts = append(texts, strings.TrimSpace(text))
+			}
+		}
+		if len(texts) == 0 || len(texts) > networksMax {
+			return Range, fmt.Sprintf("write 1 to %d networks: [10.1.2.0/24]; without the key no connection without TLS is accepted",
+				networksMax)
+		}
+		var list []netip.Prefix
+		for i, text := range texts {
+			network, remedy := parseNetwork(text)
+			if remedy != "" {
+				return Range, fmt.Sprintf("item %d, %q, %s", i+1, shortenValue(text), remedy)
+			}
+			list = append(list, network)
+		}
+		*field(d) = list
+		return codeOK, ""
+	}}
+}
+
+// parseNetwork returns a network, or says what is wrong with the text and what to write.
+func parseNetwork(text string) (network netip.Prefix, remedy string) {
+	network, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return network, "is no network: write an address and the length of its prefix, such as 10.1.2.0/24 or 10.1.2.7/32"
+	case network.Bits() == 0:
+		return network, "contains every address: list the networks of the engines, or set security.mode: permissive"
+	case network.Addr().Is4In6():
+		return network, "is an IPv4 network in IPv6 notation: write it as IPv4"
+	case network != network.Masked():
+		return network, fmt.Sprintf("has bits behind its prefix: write %v, or %v/%d for the one address", network.Masked(),
+			network.Addr(), network.Addr().BitLen())
+	}
+	return network, ""
 }
 
 // tenantKeys are the keys of a node about tenants.
@@ -171,6 +238,10 @@ func (d *draft) validateSecurity(hosts []listenHost) {
 	if s.Mode == secure.Off && s.dir != "" {
 		d.addProblemAt(ownPath(securityDirKey), Conflict, fmt.Sprintf("no connection is authenticated; set %s: permissive or strict, or "+
 			"remove this key", securityModeKey))
+	}
+	if s.Mode != secure.Strict && len(s.Plain) > 0 {
+		d.addProblemAt(ownPath(securityPlainKey), Conflict, fmt.Sprintf("it matters only with %s: strict, because the other modes accept "+
+			"every connection without TLS; remove this key", securityModeKey))
 	}
 	for _, f := range securityFiles {
 		switch given := *f.path(s) != ""; {

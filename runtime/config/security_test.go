@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -97,5 +98,53 @@ func TestTenantsOfANode(t *testing.T) {
 	cfg, err := with("    security: {mode: permissive, dir: /c, chunks: proven, shared_pages: true}\n")
 	if err != nil || !cfg.Security.ProvenChunks || !cfg.Security.SharedPages {
 		t.Errorf("%+v, %v", cfg, err)
+	}
+}
+
+// The networks of security.plain are read from files and from the environment, and each mistake is named with the value and
+// the remedy.
+func TestPlainNetworks(t *testing.T) {
+	with := func(value, mode string, env ...string) (*Config, error) {
+		lines := "  kvferry:\n    security: {mode: " + mode + ", dir: /c"
+		if mode == "off" {
+			lines = "  kvferry:\n    security: {allow_off: true"
+		}
+		if value != "" {
+			lines += ", plain: " + value
+		}
+		return Parse("node.yaml", []byte(strings.Replace(receiverYAML, "  kvferry:\n", lines+"}\n", 1)), environ(env...))
+	}
+	for value, want := range map[string]string{
+		"10.1.2.0/24": "[10.1.2.0/24]", "[10.1.2.7/32, 'fd00:1::/64']": "[10.1.2.7/32 fd00:1::/64]",
+		"'10.1.2.7/32, fd00:1::/64'": "[10.1.2.7/32 fd00:1::/64]",
+	} {
+		if cfg, err := with(value, "strict"); err != nil || fmt.Sprint(cfg.Security.Plain) != want {
+			t.Errorf("%s: %v, %v", value, cfg, err)
+		}
+	}
+	for value, want := range map[string]string{
+		"[10.1.2.7]":              `item 1, "10.1.2.7", is no network: write an address and the length of its prefix`,
+		"[10.1.2.0/24, host]":     `item 2, "host", is no network`,
+		"[10.1.2.3/24]":           "write 10.1.2.0/24, or 10.1.2.3/32 for the one address",
+		"0.0.0.0/0":               "contains every address",
+		"['::/0']":                "contains every address",
+		"['::ffff:10.0.0.0/104']": "write it as IPv4",
+		"[]":                      "write 1 to 64 networks",
+		"[[10.1.2.0/24]]":         "is no network",
+	} {
+		_, err := with(value, "strict")
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "security.plain") {
+			t.Errorf("%s: %v; want %q", value, err, want)
+		}
+	}
+	for _, mode := range []string{"off", "permissive"} {
+		if _, err := with("10.1.2.0/24", mode); err == nil || !strings.Contains(err.Error(), "it matters only with security.mode: strict") {
+			t.Errorf("%s: %v", mode, err)
+		}
+	}
+	d, err := ParseDirectory("directory.yaml", []byte("extra_config: {kvferry: {security: {mode: strict, dir: /c, plain: [10.1.2.0/24]}}}\n"),
+		environ())
+	if err != nil || len(d.Security.Plain) != 1 {
+		t.Errorf("a directory: %v, %v", d, err)
 	}
 }

@@ -37,3 +37,36 @@ func TestLogWithTheFleetsCertificates(t *testing.T) {
 	w.tell(w.operations("admit", 0, 1, 2))
 	b.finds("a", 2, 1, 2)
 }
+
+// A strict directory serves LMCache's unmodified workers, which have no TLS, if their network is listed, and hangs up on
+// them otherwise.
+func TestWorkersWithoutTLSAtAStrictDirectory(t *testing.T) {
+	a, err := authority.New(time.Hour, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := a.WriteFolder(dir, "spiffe://fleet/directory/1", authority.FleetPolicy("fleet")); err != nil {
+		t.Fatal(err)
+	}
+	file := func(more string) string {
+		return freePorts(t, 1) + fmt.Sprintf("extra_config: {kvferry: {security: {mode: strict, dir: %q%s}}}\n", dir, more)
+	}
+	d := open(t, file(", plain: [127.0.0.1/32]"))
+	w, b := newWorker(t, d.Ports()[0], "a", 0), newWorker(t, d.Ports()[0], "b", 0)
+	w.register()
+	w.tell(w.operations("admit", 0, 1, 2))
+	b.finds("a", 2, 1, 2)
+
+	strict := open(t, file(", plain: [127.0.0.2/32]"))
+	refused := newWorker(t, strict.Ports()[0], "a", 0)
+	if err := refused.reply.SetRcvtimeo(300 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := refused.reply.SendMessage("", "anything"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := refused.reply.RecvMessageBytes(0); err == nil {
+		t.Errorf("a worker of another network is answered with %q", answer)
+	}
+}

@@ -3,6 +3,7 @@ package secure
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"time"
 )
 
@@ -54,6 +55,10 @@ type Config struct {
 	// not in this node's trust domain. It matters in mode Permissive alone: Off proves nothing, and Strict accepts no
 	// such peer.
 	ProvenChunks bool
+	// Plain are networks from which mode Strict accepts control connections without TLS, for peers that have none, such as
+	// unmodified engines. Such a peer may do what engines do (RolePrefill and RoleDecode) with chunks of the default
+	// tenant, and is in no trust domain. It matters in mode Strict alone.
+	Plain []netip.Prefix
 	// Recheck is the time between two looks at the files; default 10 s. The files are compared by content, because
 	// mounted secrets change by a symbolic link.
 	Recheck time.Duration

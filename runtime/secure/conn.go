@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/kvferry/kvferry/effects"
@@ -31,7 +33,7 @@ const tlsHandshake = 0x16
 
 // ErrPlain is the error of Accept for a plain connection in mode Strict.
 var ErrPlain = errors.New("the connection is not encrypted, and security.mode is strict: set security.mode to permissive or strict at " +
-	"the peer")
+	"the peer, or, if the peer has no TLS at all, list its network in security.plain")
 
 // A Conn is an authenticated connection.
 type Conn struct {
@@ -130,8 +132,7 @@ func (g *Guard) Accept(conn net.Conn, f Face, roles effects.Roles) (net.Conn, Pe
 	}
 	if first != tlsHandshake {
 		if g.config.Mode == Strict {
-			g.stats.refused.Add(1)
-			return nil, Peer{}, ErrPlain
+			return g.admitPlain(conn, f)
 		}
 		g.countPlain("a client connected without TLS, which security.mode strict would refuse", conn.RemoteAddr())
 		return conn, g.plainPeer(), nil
@@ -147,6 +148,20 @@ func (g *Guard) Accept(conn net.Conn, f Face, roles effects.Roles) (net.Conn, Pe
 	}
 	c.Conn = tls.Server(c.below, config)
 	return g.finish(c, c.Handshake())
+}
+
+// admitPlain accepts a connection without TLS in mode Strict if it is a control connection from a listed network.
+func (g *Guard) admitPlain(conn net.Conn, f Face) (net.Conn, Peer, error) {
+	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	contains := func(network netip.Prefix) bool { return network.Contains(at.Addr().Unmap().WithZone("")) }
+	if err != nil || f != FaceControl || !slices.ContainsFunc(g.config.Plain, contains) {
+		g.stats.refused.Add(1)
+		return nil, Peer{}, ErrPlain
+	}
+	g.countPlain("a client without TLS is accepted, because security.plain lists its network", conn.RemoteAddr())
+	peer := unprovenPeer
+	peer.Roles = effects.RolePrefill | effects.RoleDecode
+	return conn, peer, nil
 }
 
 // Connect authenticates the server to which conn was made, and returns the connection to use from now on. The server

@@ -25,7 +25,7 @@
 //     handshake begins with 0x16 and no protocol of kvferry does. A client tries TLS first, and plain if the server
 //     answers without TLS. An attacker between the two can force that; the mode is for migrations only. A peer that
 //     Strict would refuse is accepted and logged, and all peers have all roles.
-//   - Strict: both ends accept TLS only.
+//   - Strict: both ends accept TLS only, except from the networks of Config.Plain.
 //
 // A connection is closed when the policy gives its peer no role any more, or when the certificate that the peer showed
 // ended more than [ExpiryGrace] ago. Long-lived connections therefore must be made anew once in the life of a

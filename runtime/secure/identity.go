@@ -50,8 +50,11 @@ func (g *Guard) plainPeer() Peer {
 	if g == nil || g.config.Mode == Off || !g.config.ProvenChunks {
 		return Peer{Roles: effects.AllRoles}
 	}
-	return Peer{Roles: effects.AllRoles, Tenants: effects.NewTenants(0), Realm: effects.RealmUnproven}
+	return unprovenPeer
 }
+
+// unprovenPeer is a peer that proved no identity, with all roles.
+var unprovenPeer = Peer{Roles: effects.AllRoles, Tenants: effects.NewTenants(0), Realm: effects.RealmUnproven}
 
 // trustDomain returns the trust domain of an identity: of a URI the host, as SPIFFE defines it. All DNS names are in one
 // domain, that of the authorities in security.ca.

@@ -2,6 +2,7 @@ package zmq_test
 
 import (
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func newFleet(tb testing.TB) fleet {
 	return fleet{tb, a}
 }
 
-func (f fleet) guard(identity string, mode secure.Mode) *secure.Guard {
+func (f fleet) guard(identity string, mode secure.Mode, plain ...netip.Prefix) *secure.Guard {
 	f.Helper()
 	dir := f.TempDir()
 	policy := string(authority.FleetPolicy("fleet")) + "  - name: spiffe://fleet/all/*\n    roles: [" + effects.RoleNames() + "]\n" +
@@ -48,7 +49,7 @@ func (f fleet) guard(identity string, mode secure.Mode) *secure.Guard {
 	}
 	in := func(name string) string { return filepath.Join(dir, name) }
 	g, err := secure.Open(secure.Config{Mode: mode, Cert: in(authority.CertFile), Key: in(authority.KeyFile), CA: in(authority.CAFile),
-		Policy: in(authority.PolicyFile), Recheck: time.Hour, Log: slog.New(slog.DiscardHandler)})
+		Policy: in(authority.PolicyFile), Plain: plain, Recheck: time.Hour, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -117,6 +118,35 @@ func TestMessagesNameTheirSender(t *testing.T) {
 	}
 	if len(origins) != 3 || origins[0] || seen["prefill 1"].Origin != seen["its twin"].Origin {
 		t.Errorf("the clients count against %v, and the twin against %x", origins, seen["its twin"].Origin)
+	}
+}
+
+// A client without TLS from a listed network is served by a strict server. Its messages arrive with the roles of engines,
+// without an identity, and of no trust domain.
+func TestPlainClientsOfAStrictServer(t *testing.T) {
+	f := newFleet(t)
+	for network, admitted := range map[string]bool{"127.0.0.0/8": true, "192.0.2.0/24": false} {
+		guard := f.guard("spiffe://fleet/decode/1", secure.Strict, netip.MustParsePrefix(network))
+		server := controltest.Start(t, zmq.Config{Guard: guard}.Opener(), control.Server{Channel: effects.ChannelAlloc, Addr: local})
+		client := controltest.Start(t, zmq.Config{}.Opener())
+		corr := client.SendRequest(client.Dial(effects.ChannelAlloc, server.Servers()[0].Addr), "plain")
+		if !admitted {
+			// A client with a certificate is served, so the message of the other one would have arrived.
+			member := controltest.Start(t, zmq.Config{Guard: f.guard("spiffe://fleet/prefill/1", secure.Strict)}.Opener())
+			member.SendRequest(member.Dial(effects.ChannelAlloc, server.Servers()[0].Addr), "member")
+			server.AwaitReceived("member")
+			if n := controltest.Count(server.Recorder, func(e *effects.Received) bool { return string(e.Body) == "plain" }); n != 0 {
+				t.Error("a client of another network is served")
+			}
+			continue
+		}
+		got := server.AwaitReceived("plain")
+		server.SendReply(got.Request, "yes")
+		client.WantReply(corr, "yes")
+		if got.Principal != 0 || got.Roles != effects.RolePrefill|effects.RoleDecode || got.Realm != effects.RealmUnproven ||
+			!got.Tenants.Equal(effects.NewTenants(0)) || got.Origin == 0 {
+			t.Errorf("the client is %+v", got)
+		}
 	}
 }
 
