@@ -43,6 +43,7 @@ func TestContractOverTLS(t *testing.T) {
 	t.Run("initiator is killed", TestInitiatorIsKilled)
 	t.Run("target is frozen", TestTargetIsFrozen)
 	t.Run("target is killed", TestTargetIsKilled)
+	t.Run("no proof", TestNoProof)
 }
 
 // A target's guard refuses an initiator that is frozen during a push. The link ends at once. Over HCCS the pages stay

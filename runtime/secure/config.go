@@ -52,8 +52,8 @@ type Config struct {
 	// see [ParsePolicy]. All four are required unless Mode is Off.
 	Cert, Key, CA, Policy string
 	// ProvenChunks says that peers without a certificate touch only chunks of the default tenant, and that their chunks are
-	// not in this node's trust domain. It matters in mode Permissive alone: Off proves nothing, and Strict accepts no
-	// such peer.
+	// not in this node's trust domain. It matters in mode Permissive alone: Off proves nothing, and Strict always treats
+	// such peers so, where it accepts them (Plain).
 	ProvenChunks bool
 	// Plain are networks from which mode Strict accepts control connections without TLS, for peers that have none, such as
 	// unmodified engines. Such a peer may do what engines do (RolePrefill and RoleDecode) with chunks of the default
