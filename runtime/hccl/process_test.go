@@ -62,12 +62,18 @@ type line struct {
 }
 
 // A peer is the child process.
-type peer struct{ *proctest.Process }
+type peer struct {
+	*proctest.Process
+	// arriving is the number of pieces that seemed to be moving before the process was started: those of processes that were
+	// killed in earlier tests while their hardware moved one.
+	arriving int64
+}
 
 func startPeer(t *testing.T, role string, hccs bool, env ...string) *peer {
 	t.Helper()
 	env = append([]string{childRole + "=" + role, fmt.Sprintf("%s=%v", overHCCS, hccs)}, env...)
-	return &peer{proctest.Start(t, proctest.SelfCommand(env...))}
+	arriving := hccltest.LoadRig(t).ReadStat(t, "arriving")
+	return &peer{proctest.Start(t, proctest.SelfCommand(env...)), arriving}
 }
 
 // readLine waits for the peer's next message.
@@ -82,7 +88,7 @@ func (p *peer) readLine(t *testing.T) (l line) {
 func (p *peer) freezeBetweenWrites(t *testing.T) {
 	t.Helper()
 	r := hccltest.LoadRig(t)
-	for p.Freeze(); r.ReadStat(t, "arriving") != 0; p.Freeze() {
+	for p.Freeze(); r.ReadStat(t, "arriving") != p.arriving; p.Freeze() {
 		p.Resume()
 		time.Sleep(time.Millisecond)
 	}
