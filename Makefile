@@ -424,6 +424,13 @@ $(CLIENT)/ready: tools/interop/client.lock $(VLLM_READY)
 		--only-binary :all: --require-hashes --target $(CLIENT) -r tools/interop/client.lock
 	@touch $@
 
+.PHONY: prometheus-test
+prometheus-test: ## The alerts and the board with a real Prometheus, which scrapes nodes (Debian's package prometheus).
+	@command -v promtool prometheus >/dev/null || { echo "install Prometheus: apt-get install prometheus" >&2; exit 1; }
+	promtool check rules deploy/prometheus/rules.yaml
+	promtool test rules deploy/prometheus/rules_test.yaml
+	KVFERRY_PROMETHEUS=$$(command -v prometheus) $(GO) test ./runtime/operator -run TestPrometheus -count=1 -v -timeout 10m
+
 .PHONY: example-vllm
 example-vllm: wheel $(VLLM_READY) ## examples/vllm-pd: prefill and decode engines behind the proxy, against one alone; of the wheel.
 	$(PY)/bin/ruff check --no-cache --config python/pyproject.toml examples/vllm-pd

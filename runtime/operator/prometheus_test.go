@@ -250,7 +250,8 @@ func TestPrometheus(t *testing.T) {
 		peer := peerOf(gone)
 		closeNode(t, gone)
 		repeat(firing("KvferryPutsFail", sender), true, func() {
-			if err := tryPut(t, from, peer, time.Second, "lost", "m@1@0@fffffe@bfloat16"); err == nil {
+			number++
+			if err := tryPut(t, from, peer, time.Second, fmt.Sprint("lost ", number), "m@1@0@fffffe@bfloat16"); err == nil {
 				t.Fatal("a put to a process that has ended succeeds")
 			}
 		})
