@@ -25,7 +25,7 @@ const statusTimeout = 10 * time.Second
 func newStatusCommand() *cobra.Command {
 	var file, address string
 	var rank int
-	var asJSON bool
+	var asJSON, live bool
 	cmd := &cobra.Command{
 		Use:   "status (--address HOST:PORT | --config FILE)",
 		Short: "Print whether a running process is ready, and what it holds",
@@ -33,9 +33,11 @@ func newStatusCommand() *cobra.Command {
 (operator.port) whether the process is ready, and prints what it holds. With --config it finds
 the interface by the configuration of the process, and uses that file's certificates if the
 interface requires TLS. The exit code is 0 if the process is ready, and 1 if it is not ready or
-does not answer.`,
+does not answer. With --live it is 0 unless the process must be replaced; a process that drains
+is live, and not ready. Both serve as probes of Kubernetes.`,
 		Example: `  kvferry status --address 127.0.0.1:9410
-  kvferry status --config receiver.yaml --json`,
+  kvferry status --config receiver.yaml --json
+  kvferry status --address 127.0.0.1:9410 --live`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (file == "") == (address == "") {
@@ -63,7 +65,7 @@ does not answer.`,
 			} else {
 				err = s.print(cmd.OutOrStdout())
 			}
-			if err == nil && !s.Ready {
+			if err == nil && !s.Ready && (!live || !s.Live) {
 				err = errFinding
 			}
 			return err
@@ -72,6 +74,7 @@ does not answer.`,
 	cmd.Flags().StringVar(&address, "address", "", "the address of the interface, as host:port, without TLS")
 	cmd.Flags().StringVar(&file, "config", "", "the configuration of the process, YAML")
 	cmd.Flags().IntVar(&rank, "rank", 0, "the rank of the process in the configuration")
+	cmd.Flags().BoolVar(&live, "live", false, "let the exit code say whether the process is live, not whether it is ready")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
@@ -142,6 +145,7 @@ func fetchStatus(ctx context.Context, client *http.Client, url string) ([]byte, 
 type statusReport struct {
 	Version string `json:"version"`
 	Ready   bool   `json:"ready"`
+	Live    bool   `json:"live"`
 	Checks  []struct {
 		Name  string `json:"name"`
 		OK    bool   `json:"ok"`

@@ -444,3 +444,38 @@ func TestExposedAddressIsRefused(t *testing.T) {
 	}
 	_ = s.Close()
 }
+
+// A pool without a free page is shown, and does not make the node unready: its peers wait, and would fail otherwise.
+func TestFullPoolIsShown(t *testing.T) {
+	from, to := openNode(t, "sender", NewTimer()), openNode(t, "receiver", NewTimer())
+	s := serve(t, Config{Sources: []Source{Node(to, nil)}})
+	c, url := client(t, &http.Transport{}), "http://"+s.Addr().String()+"/readyz"
+	keys := make([]string, 64)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("m@1@0@%x@bfloat16", i)
+	}
+	held := []*runtime.Pages{put(t, from, to, "first half", keys[:32]...), put(t, from, to, "second half", keys[32:]...)}
+	waiting := make(chan error, 1)
+	go func() { waiting <- tryPut(t, from, peerOf(to), testTimeout, "one more", "m@1@0@fff@bfloat16") }()
+	const shown = "[!] node/pool: no page of 64 is free, and 1 requests of peers wait"
+	for deadline := time.Now().Add(testTimeout); ; {
+		status, body := get(t, c, url)
+		if status != http.StatusOK {
+			t.Fatalf("a node whose pool is full is not ready: %d %s", status, body)
+		}
+		if strings.Contains(body, shown) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a full pool is not shown: %s", body)
+		}
+	}
+	for _, pages := range held {
+		if err := pages.Release(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-waiting; err != nil {
+		t.Errorf("the put that waited: %v", err)
+	}
+}

@@ -151,6 +151,7 @@ func (c buildCollector) Collect(to chan<- prometheus.Metric) {
 type checkResult struct {
 	Name  string `json:"name"`
 	OK    bool   `json:"ok"`
+	Note  bool   `json:"note,omitempty"` // the process works all the same
 	Error string `json:"error,omitempty"`
 }
 
@@ -163,8 +164,8 @@ func probe(ctx context.Context, sources []Source) (all []checkResult, isReady, i
 		for _, c := range s.Checks {
 			x := checkResult{Name: s.Name + "/" + c.Name, OK: true}
 			if err := c.Probe(ctx); err != nil {
-				x.OK, x.Error = false, err.Error()
-				isReady, isLive = false, isLive && !c.IsLiveness
+				x.OK, x.Note, x.Error = false, c.Kind == CheckNote, err.Error()
+				isReady, isLive = isReady && c.Kind == CheckNote, isLive && c.Kind != CheckLive
 			}
 			all = append(all, x)
 		}
@@ -172,7 +173,7 @@ func probe(ctx context.Context, sources []Source) (all []checkResult, isReady, i
 	return all, isReady, isLive
 }
 
-// serveChecks answers with a line for each check, and with status 503 if one does not hold.
+// serveChecks answers with a line for each check, and with status 503 if the process is not ready, or not live.
 func serveChecks(w http.ResponseWriter, r *http.Request, sources []Source, liveness bool) {
 	all, ok, isLive := probe(r.Context(), sources)
 	if liveness {
@@ -183,9 +184,12 @@ func serveChecks(w http.ResponseWriter, r *http.Request, sources []Source, liven
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	for _, c := range all {
-		if c.OK {
+		switch {
+		case c.OK:
 			_, _ = fmt.Fprintf(w, "[+] %s\n", c.Name)
-		} else {
+		case c.Note:
+			_, _ = fmt.Fprintf(w, "[!] %s: %s\n", c.Name, c.Error)
+		default:
 			_, _ = fmt.Fprintf(w, "[-] %s: %s\n", c.Name, c.Error)
 		}
 	}

@@ -27,14 +27,25 @@ type Source struct {
 	State func(ctx context.Context) any
 }
 
-// A Check is a condition that a process must fulfil to be ready.
+// A Check is a condition that a process should fulfil.
 type Check struct {
 	Name string
+	Kind CheckKind
 	// Probe returns why the condition does not hold, or nil. It must return by the time that ctx ends.
 	Probe func(ctx context.Context) error
-	// IsLiveness means that the process must be replaced if the condition does not hold.
-	IsLiveness bool
 }
+
+// A CheckKind says what follows if a condition does not hold.
+type CheckKind uint8
+
+// The kinds of checks.
+const (
+	// CheckNote shows a problem of a process that works. Example: a pool without a free page is backpressure, and taking
+	// the process out of service would only make its peers fail.
+	CheckNote  CheckKind = iota
+	CheckReady           // the process takes no work, and is not ready
+	CheckLive            // the process must be replaced
+)
 
 // machineTimeout is how long metrics, checks and the state wait for a machine.
 const machineTimeout = time.Second
@@ -51,19 +62,19 @@ func Node(n *runtime.Node, t *Timer) Source {
 		s.Collectors = append(s.Collectors, t.seconds)
 	}
 	s.Checks = []Check{
-		{Name: "node", IsLiveness: true, Probe: func(context.Context) error {
+		{Name: "node", Kind: CheckLive, Probe: func(context.Context) error {
 			if n.State() == runtime.StateFailed {
 				return fmt.Errorf("an assertion failed: %w", n.Err())
 			}
 			return nil
 		}},
-		{Name: "loop", IsLiveness: true, Probe: func(ctx context.Context) error {
+		{Name: "loop", Kind: CheckLive, Probe: func(ctx context.Context) error {
 			if s := n.Snapshot(ctx); !s.HasRank && s.State != runtime.StateClosed && s.State != runtime.StateFailed {
 				return errStuck
 			}
 			return nil
 		}},
-		{Name: "serving", Probe: func(context.Context) error {
+		{Name: "serving", Kind: CheckReady, Probe: func(context.Context) error {
 			if state := n.State(); state != runtime.StateServing {
 				return fmt.Errorf("the node is %s and takes no new work", state)
 			}
@@ -157,7 +168,7 @@ func nodeState(n *runtime.Node, s runtime.Snapshot) nodeInfo {
 func Directory(d *directory.Directory) Source {
 	return Source{Name: "directory", Collectors: []prometheus.Collector{directoryCollector{d}},
 		Checks: []Check{
-			{Name: "loop", IsLiveness: true, Probe: func(ctx context.Context) error {
+			{Name: "loop", Kind: CheckLive, Probe: func(ctx context.Context) error {
 				if _, answered := d.Snapshot(ctx); !answered {
 					return errStuck
 				}
