@@ -120,6 +120,11 @@ func (c *Checker) CheckEffect(e effects.Effect) error {
 		return c.data.checkCopy(e)
 	case *effects.Store:
 		return c.data.checkStore(e)
+	case *effects.Verify:
+		if err := c.beginEffect(e.Corr, pendingEffect{verb: Verifying}); err != nil {
+			return err
+		}
+		return c.data.checkVerify(e)
 	case *effects.Confirm:
 		return c.data.checkConfirm(e.Landing)
 	case *effects.Scatter:
@@ -244,6 +249,11 @@ func (c *Checker) CheckEvent(ev effects.Event) error {
 		return err
 	case *effects.Scattered:
 		return c.checkScattered(ev)
+	case *effects.Verified:
+		if _, err := c.completeEffect(ev.Corr, Verifying); err != nil {
+			return err
+		}
+		return c.data.endVerify(ev)
 	case *effects.Landed:
 		return c.data.checkLanded(ev)
 	case *effects.Revoked:

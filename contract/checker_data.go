@@ -11,6 +11,7 @@ type dataState struct {
 	landings map[effects.Landing]bool  // true: confirmed
 	reads    map[effects.Corr][]pageID // the pages that each read fills, until the read is settled
 	copies   map[effects.Corr]copyRecord
+	verifies map[effects.Corr][]effects.Page
 	revokes  int // number of revocations that have not completed
 	drops    int // number of drops that have not completed
 	crossed  [CrossingCount]uint64
@@ -30,7 +31,7 @@ type pageRecord struct {
 	readGrants int             // number of grants to read
 	filler     effects.Corr    // the read or copy that stores into the page; 0: none
 	scatters   int             // number of scatters that read the page
-	copies     int             // number of copies that read the page
+	copies     int             // number of copies and comparisons that read the page
 }
 
 // A linkRecord is the state of a Link that Imported returned.
@@ -50,7 +51,8 @@ type grantRecord struct {
 func newDataState(fenced bool) dataState {
 	return dataState{fenced: fenced, links: map[effects.Link]linkRecord{}, grants: map[effects.GrantID]grantRecord{},
 		pages: map[pageID]pageRecord{}, landings: map[effects.Landing]bool{},
-		reads: map[effects.Corr][]pageID{}, copies: map[effects.Corr]copyRecord{}}
+		reads: map[effects.Corr][]pageID{}, copies: map[effects.Corr]copyRecord{},
+		verifies: map[effects.Corr][]effects.Page{}}
 }
 
 func (p *dataState) checkImported(ev *effects.Imported) error {

@@ -71,7 +71,7 @@ func (p *dataState) checkIdle(index uint32, record pageRecord) error {
 	case record.scatters > 0:
 		return newBreach(Machine, "it gives page %d away, which is scattered", index)
 	case record.copies > 0:
-		return newBreach(Machine, "it gives page %d away, which is copied", index)
+		return newBreach(Machine, "it gives page %d away, which is copied or compared", index)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ const (
 	Settling
 	Scattering
 	Copying
+	Verifying
 	verbCount
 )
 
@@ -47,6 +48,8 @@ func (v Verb) String() string {
 		return "scatter"
 	case Copying:
 		return "copy"
+	case Verifying:
+		return "verify"
 	case verbCount:
 	}
 	return "invalid"
@@ -94,6 +97,11 @@ func EndingOf(ev effects.Event) (end Ending, ok bool) {
 		return Ending{Verb: Copying, Code: ev.Code, Unsettled: !ev.Settled}, true
 	case *effects.Scattered:
 		return Ending{Verb: Scattering, Code: ev.Code}, true
+	case *effects.Verified:
+		if ev.Corrupt > 0 {
+			return Ending{Verb: Verifying, Code: effects.Corrupt}, true
+		}
+		return Ending{Verb: Verifying}, true
 	default: // The other events complete nothing.
 		return Ending{}, false
 	}
@@ -132,6 +140,8 @@ var legalCodes = [verbCount][]effects.Code{
 	Scattering: {effects.OK, effects.Faulted, effects.Unsupported, effects.Closed},
 	// Faulted: the device reported an error. Closed: the driver ends before the turn of the copy.
 	Copying: {effects.OK, effects.Faulted, effects.Cancelled, effects.Closed},
+	// Corrupt: at least one page does not have its checksum.
+	Verifying: {effects.OK, effects.Corrupt},
 }
 
 // LegalEndings returns every ending that an effect may have, in a stable order.

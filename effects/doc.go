@@ -46,6 +46,7 @@
 //	Transfer            TransferDone; if it was not settled, one Settled later
 //	Copy                CopyDone; if it was not settled, one Settled later
 //	Scatter             Scattered
+//	Verify              Verified
 //	Revoke              Revoked (on leased planes possibly never: then the pages stay counted)
 //	Close, Reply, Publish, Grant, Store, Confirm, Cancel, Deliver, Return, Observe: none
 //

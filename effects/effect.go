@@ -30,14 +30,15 @@ const (
 	KindScatter
 	KindCopy
 	KindStore
+	KindVerify
 )
 
 // KindCount is the number of kinds, with the zero Kind.
-const KindCount = int(KindStore) + 1
+const KindCount = int(KindVerify) + 1
 
 //kvferry:table
 var kindNames = [KindCount]string{"none", "Open", "Close", "Send", "Post", "Reply", "Import", "Drop", "Publish",
-	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter", "Copy", "Store"}
+	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter", "Copy", "Store", "Verify"}
 
 // String returns the name of the effect's type, or "none" for the zero Kind.
 func (k Kind) String() string { return kindNames[k] }
@@ -176,6 +177,16 @@ type Store struct {
 	Bytes []byte
 }
 
+// Verify compares the bytes of local pages, which a peer has stored, with the Sum of each page. Completion: Verified. A
+// machine asks for that where the driver did not compare the pages before it reported them: on a leased plane the
+// driver sees no stores, and a write that this rank requested has no Sum when the pages are granted. Before: the writer
+// has said that it stores nothing into the pages any more, and the machine keeps the pages until the completion, so
+// that nothing else stores into them (M1).
+type Verify struct {
+	Corr  Corr
+	Pages []Page
+}
+
 // Cancel hastens the end of a Transfer or Copy. Cancel has no completion; an unknown Corr is ignored.
 type Cancel struct{ Corr Corr }
 
@@ -241,6 +252,7 @@ func (*Revoke) effectKind() Kind   { return KindRevoke }
 func (*Transfer) effectKind() Kind { return KindTransfer }
 func (*Copy) effectKind() Kind     { return KindCopy }
 func (*Store) effectKind() Kind    { return KindStore }
+func (*Verify) effectKind() Kind   { return KindVerify }
 func (*Cancel) effectKind() Kind   { return KindCancel }
 func (*Confirm) effectKind() Kind  { return KindConfirm }
 func (*Scatter) effectKind() Kind  { return KindScatter }

@@ -18,6 +18,7 @@ type Effects struct {
 	transfers []Transfer
 	copies    []Copy
 	stores    []Store
+	verifies  []Verify
 	cancels   []Cancel
 	confirms  []Confirm
 	scatters  []Scatter
@@ -48,7 +49,7 @@ func (o *Effects) Reset() {
 	o.replies, o.imports, o.drops = o.replies[:0], o.imports[:0], o.drops[:0]
 	o.publishes, o.grants, o.revokes = o.publishes[:0], o.grants[:0], o.revokes[:0]
 	o.transfers, o.copies, o.cancels, o.confirms = o.transfers[:0], o.copies[:0], o.cancels[:0], o.confirms[:0]
-	o.stores = o.stores[:0]
+	o.stores, o.verifies = o.stores[:0], o.verifies[:0]
 	o.scatters, o.delivers, o.returns, o.observes = o.scatters[:0], o.delivers[:0], o.returns[:0], o.observes[:0]
 	o.marks = o.marks[:0]
 	o.bytes, o.pages, o.pairs, o.copyPairs = o.bytes[:0], o.pages[:0], o.pairs[:0], o.copyPairs[:0]
@@ -99,6 +100,8 @@ func (o *Effects) At(i int) Effect {
 		return &o.copies[s.index]
 	case KindStore:
 		return &o.stores[s.index]
+	case KindVerify:
+		return &o.verifies[s.index]
 	}
 	panic("BUG: effect of unknown kind")
 }
@@ -192,6 +195,13 @@ func (o *Effects) Copy(e Copy) {
 
 // Store appends a Store; its Bytes are not copied.
 func (o *Effects) Store(e Store) { o.stores = append(o.stores, e); o.addSlot(KindStore, len(o.stores)) }
+
+// Verify appends a Verify; its Pages are copied.
+func (o *Effects) Verify(e Verify) {
+	e.Pages = o.CopyPages(e.Pages)
+	o.verifies = append(o.verifies, e)
+	o.addSlot(KindVerify, len(o.verifies))
+}
 
 // Cancel appends a Cancel.
 func (o *Effects) Cancel(c Corr) {

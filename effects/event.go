@@ -146,6 +146,14 @@ type Landed struct {
 	Corrupt  uint32
 }
 
+// Verified completes Verify. Pages are the pages of the Verify that have their Sum, or have none, in order. Corrupt is
+// the number of pages that are missing from Pages. The driver does not read the pages any more.
+type Verified struct {
+	Corr    Corr
+	Pages   []Page
+	Corrupt uint32
+}
+
 // Scattered completes Scatter: the engine's device code has read the pages or has given up on them. The device code
 // touches neither the pages nor the memory that it stored them to any more.
 type Scattered struct {
@@ -175,6 +183,7 @@ func (*CopyDone) isEvent()     {}
 func (*Settled) isEvent()      {}
 func (*Landed) isEvent()       {}
 func (*Scattered) isEvent()    {}
+func (*Verified) isEvent()     {}
 func (*Revoked) isEvent()      {}
 func (*Dropped) isEvent()      {}
 
@@ -204,3 +213,6 @@ func (e *Settled) CompletedEffect() (c Corr, final bool) { return e.Corr, true }
 
 // CompletedEffect returns the Corr of the completed effect.
 func (e *Scattered) CompletedEffect() (c Corr, final bool) { return e.Corr, true }
+
+// CompletedEffect returns the Corr of the completed effect.
+func (e *Verified) CompletedEffect() (c Corr, final bool) { return e.Corr, true }

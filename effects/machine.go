@@ -19,8 +19,9 @@ type Limits struct {
 	Revokes   int // Revoke without Revoked
 	Copies    int // Copy without CopyDone or Settled
 	Scatters  int // Scatter without Scattered
+	Verifies  int // Verify without Verified
 	Commands  int // Command without Deliver, or whose Return is still to follow
-	// PagesPerBatch is the largest number of pages that one Transfer, Copy, Grant, Publish, Scatter, Deliver or Landed
-	// names.
+	// PagesPerBatch is the largest number of pages that one Transfer, Copy, Grant, Publish, Scatter, Verify, Deliver or
+	// Landed names.
 	PagesPerBatch int
 }

@@ -3089,9 +3089,6 @@ func (m *AscendBatchedLookupAndGetRetMsg) Decode(b []byte, lim *Limits) error {
 		if len(m.Ext.Generations) > 0 {
 			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "remote_mem_indexes", len(m.RemoteIndexes))
 		}
-		if len(m.Ext.Sums) > 0 {
-			w.checkSameLength("kvf_sums", len(m.Ext.Sums), "remote_mem_indexes", len(m.RemoteIndexes))
-		}
 	}
 	return r.result()
 }

@@ -91,8 +91,9 @@ type P2PGetReplyExt struct {
 	// Grant is, in pull mode, the read grant over all pages; 0: none.
 	Grant       uint64   `wire:"kvf_grant,omitzero"`
 	Generations []uint64 `wire:"kvf_gens,omitzero,len=remote_mem_indexes|0"` // pull: the granted generation of each page
-	// Sums are, in pull mode, the checksums of the chunks' bytes, as in AllocExt.
-	Sums []uint64 `wire:"kvf_sums,omitzero,len=remote_mem_indexes|0"`
+	// Sums are the checksums of the chunks' bytes, as in AllocExt: one for each hit, or none. In push mode they are
+	// stated here, after the write, because the requester does not know them when it grants its pages.
+	Sums []uint64 `wire:"kvf_sums,omitzero"`
 	// Code is why nothing is served; 0 if the hits are complete.
 	Code uint32 `wire:"kvf_code,omitzero"`
 	// RetryNS is the time after receipt at which to ask again; nanoseconds; 0: unknown.
@@ -102,10 +103,13 @@ type P2PGetReplyExt struct {
 	Stamps Stamps `wire:",inline"` // the owner's
 }
 
-// validate checks that there is a page for each hit, if there are pages.
+// validate checks that there is a page for each hit, if there are pages, and a checksum for each hit, if there are any.
 func (m *AscendBatchedLookupAndGetRetMsg) validate(w *mapReader) {
 	if n := len(m.RemoteIndexes); n > 0 {
 		w.checkSameLength("remote_mem_indexes", n, "num_hit_chunks", int(m.HitChunks))
+	}
+	if n := len(m.Ext.Sums); n > 0 {
+		w.checkSameLength("kvf_sums", n, "num_hit_chunks", int(m.HitChunks))
 	}
 }
 

@@ -45,7 +45,7 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 	log := b.options.log
 	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
 	b.driver = &rankDriver{importPlanes: map[effects.Corr]plane.Plane{}, linkPlanes: map[effects.Link]plane.Plane{}, mailbox: b.mailbox,
-		baseDriver: baseDriver{log: log}}
+		baseDriver: baseDriver{log: log}, verifications: verifications{tasks: taskRunner{workersMax: verifyWorkers}}}
 	guard, err := b.cfg.Security.Open(log)
 	if err != nil {
 		return nil, openError("the security of connections", "correct the file or the key that is named", err)
@@ -135,6 +135,9 @@ func (b *nodeBuilder) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 		Guard: b.driver.guard}
 	if err := b.openMemory(draft, &env); err != nil {
 		return err
+	}
+	if b.driver.verifications.verifier = b.verifier; env.Leased != nil && b.verifier != nil {
+		env.Leased.SetVerifier(b.verifier, b.driver.memory.hostBytes)
 	}
 	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Machine.PeersMax), draft.Limits().PagesPerBatch
 	env.Bounds.Strangers = int(b.cfg.Bounds.PendingHandshakes)

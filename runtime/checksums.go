@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -39,6 +40,30 @@ func newVerifier(enabled bool, keep string, log *slog.Logger, lines *loglimit.Lo
 		}
 		lines.WriteLimited(slog.LevelError, "a page does not have the checksum that its source stated, and is not used", "", attrs...)
 	}}
+}
+
+// verifyWorkers is the number of goroutines that compare pages for a machine.
+const verifyWorkers = 2
+
+// verifications carries out the Verify effects of a machine, on goroutines of its own.
+type verifications struct {
+	verifier *plane.Verifier
+	tasks    taskRunner
+}
+
+// start begins a Verify, and never blocks. The completion is posted to box.
+func (v *verifications) start(e *effects.Verify, bytes func(effects.Page) []byte, box *mailbox) {
+	corr, pages := e.Corr, slices.Clone(e.Pages)
+	v.tasks.runTask(func() {
+		done := &effects.Verified{Corr: corr, Pages: make([]effects.Page, 0, len(pages))}
+		for _, page := range pages {
+			if v.verifier.Verify(page, bytes(page)) {
+				done.Pages = append(done.Pages, page)
+			}
+		}
+		done.Corrupt = uint32(len(pages) - len(done.Pages))
+		box.Post(done)
+	})
 }
 
 // keepPage writes the content of a corrupt page to a file that does not exist yet.

@@ -35,6 +35,25 @@ func wantCompared(t *testing.T, n *runtime.Node, corrupt uint64) {
 	}
 }
 
+// wantKept awaits that so many corrupt pages have been written to files, whole.
+func wantKept(t *testing.T, cfg *config.Config, pages int) {
+	t.Helper()
+	kept := func() bool {
+		files, _ := filepath.Glob(filepath.Join(cfg.Data.KeepCorrupt, "page-*.bin"))
+		for _, file := range files {
+			if b, err := os.ReadFile(file); err != nil || len(b) != pageBytes {
+				return false
+			}
+		}
+		return len(files) == pages
+	}
+	for ctx := within(t); !kept(); {
+		if ctx.Err() != nil {
+			t.Fatal("the changed page was not kept")
+		}
+	}
+}
+
 // Chunks that are as their engine left them arrive, and every one is compared. A page that changed in the sender's memory
 // after the put had begun is refused at the receiver, and the sender's engine learns it.
 func TestChecksumsOfPushes(t *testing.T) {
@@ -79,19 +98,7 @@ func TestChecksumsOfPushes(t *testing.T) {
 			if hits, err := r.Receiver().Contains(within(t), second); err != nil || hits != 0 {
 				t.Errorf("the changed chunk is there: %d, %v", hits, err)
 			}
-			kept := func() bool {
-				files, _ := filepath.Glob(filepath.Join(cfg.Data.KeepCorrupt, "page-*.bin"))
-				if len(files) != 1 {
-					return false
-				}
-				b, err := os.ReadFile(files[0])
-				return err == nil && len(b) == pageBytes
-			}
-			for ctx := within(t); !kept(); {
-				if ctx.Err() != nil {
-					t.Fatal("the changed page was not kept")
-				}
-			}
+			wantKept(t, cfg, 1)
 			mustRelease(t, pages)
 			mustClose(t, s)
 			mustClose(t, r)
@@ -186,5 +193,53 @@ func TestChecksumsAtOneEnd(t *testing.T) {
 		mustRelease(t, pages)
 		mustClose(t, s)
 		mustClose(t, r)
+	}
+}
+
+// Chunks that an owner writes into pages of the node that asks are compared with the checksums in the owner's reply,
+// before they are readable.
+func TestChecksumsOfSharedPushes(t *testing.T) {
+	for _, channel := range []string{"shm", "tcp"} {
+		t.Run(channel, func(t *testing.T) {
+			_, at := startDirectory(t)
+			nodes := make([]*runtime.Node, 2)
+			for i, name := range []string{"a", "b"} {
+				cfg := withChecksums(sharerConfig(t, channel, name, at))
+				cfg.Share.Pull = false
+				nodes[i] = open(t, cfg)
+				defer mustClose(t, nodes[i])
+			}
+			a, b := nodes[0], nodes[1]
+			keys, more := keysOf("shared", 2), keysOf("more", 2)
+			mustStore(t, a, keys)
+			awaitLocations(t, b, keys, 2)
+			wantShared(t, b, keys, 2)
+			wantCompared(t, b, 0)
+			got, err := b.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys})
+			if err != nil {
+				t.Fatal(err)
+			}
+			flipBit(t, got, 0)
+			if err := got.Verify(0); runtime.CodeOf(err) != effects.Corrupt {
+				t.Errorf("verify finds %v", err)
+			}
+			mustRelease(t, got)
+
+			t.Log("# a bit changes in the cache of a, after its engine has stored the chunks")
+			mustStore(t, a, more)
+			own, err := a.Sharing().Get(within(t), runtime.SharedGet{Request: "own", Keys: more})
+			if err != nil {
+				t.Fatal(err)
+			}
+			flipBit(t, own, 1)
+			mustRelease(t, own)
+			got, err = b.Sharing().Get(within(t), runtime.SharedGet{Request: "r2", Keys: more,
+				From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(a).InitPort}})
+			if runtime.CodeOf(err) != effects.Corrupt || got.Len() != 1 {
+				t.Errorf("the get of a changed second chunk ends as %v", err)
+			}
+			mustRelease(t, got)
+			wantCompared(t, b, 1)
+		})
 	}
 }

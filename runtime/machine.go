@@ -31,7 +31,7 @@ type machine interface {
 func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	c := cfg.Machine
 	c.Layout, c.Wire, c.BatchMax = cfg.Layout, cfg.Limits, uint32(cfg.Limits.ArrayLen)
-	c.Carries = carriedBytesMax(cfg)
+	c.Carries, c.Verifies = carriedBytesMax(cfg), cfg.Data.Checksums
 	c.Pages, c.PoolKey, c.StagingPages = cfg.Pages, cfg.PoolKey(), cfg.StagingPages
 	c.LocalID, c.Rank, c.Proxy = localID, uint32(index), effects.Addr(cfg.Proxy)
 	c.ReserveTimeout = c.PutTimeout

@@ -21,6 +21,8 @@ type rankDriver struct {
 	importPlanes map[effects.Corr]plane.Plane
 	linkPlanes   map[effects.Link]plane.Plane
 	mailbox      *mailbox
+	// verifications compares pages with their checksums when the machine asks for it.
+	verifications verifications
 	// scatterCalls counts the engine's calls that read the pool.
 	scatterCalls *scatterCalls
 }
@@ -75,6 +77,8 @@ func (w *rankDriver) carryOut(e effects.Effect) {
 		w.memory.startCopy(e)
 	case *effects.Store:
 		copy(w.memory.hostBytes(e.Page), e.Bytes)
+	case *effects.Verify:
+		w.verifications.start(e, w.memory.hostBytes, w.mailbox)
 	case *effects.Scatter:
 		w.startScatter(e)
 	default:

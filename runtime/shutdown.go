@@ -34,6 +34,7 @@ func (n *Node) startShutdown() *shutdown {
 		workErr := errors.Join(w.scatterCalls.close(bg), w.memory.awaitCopies(bg))
 		w.guard.Close()
 		n.loop.shutDown()
+		w.verifications.tasks.awaitIdle(bg) // From here on the machine starts none, and none reads the pool.
 		n.loop.mailbox.close()
 		if n.tickets.hasFailed() {
 			c.err = n.finishFailed(errors.Join(controlErr, planeErr, workErr))

@@ -199,11 +199,11 @@ func (c *Config) entriesMax() uint32 {
 
 // totalNeed returns the resources that all parts together may have outstanding at a time.
 func (c *Config) totalNeed() kernel.Need {
-	n := c.Engine.Need().Add(c.Memory.Need()).Add(c.Pipeline.Need())
+	n := c.Engine.Need().Add(c.Memory.Need(c.Verifies)).Add(c.Pipeline.Need())
 	// A rank with one role has a sender's pushes or a receiver's reads, and gets the larger of the two numbers in
 	// either case.
 	if c.Role != RoleBoth {
-		n.Transfers = max(c.Engine.Need().Transfers, c.Memory.Need().Transfers+c.Pipeline.Need().Transfers)
+		n.Transfers = max(c.Engine.Need().Transfers, c.Memory.Need(c.Verifies).Transfers+c.Pipeline.Need().Transfers)
 	}
 	n = n.Add(c.Common.Need()).Add(c.Peers.Need(c.Tuning.LeftoversMax)).Add(c.Pending.Need()).Add(c.Deferred.Need()).
 		Add(kernel.Need{Deadlines: int(c.entriesMax())})

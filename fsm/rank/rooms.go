@@ -19,7 +19,7 @@ func recycleRooms(old *flow.Rooms, c *Config, pageBytes uint64, classes int, see
 		}),
 		Pending: old.Pending.Recycle(c.Pending, classes),
 		Landings: old.Landings.Recycle(landing.Config{
-			Leased: c.Leased, GrantsMax: int(c.GrantsMax), ClaimTTL: c.ClaimTTL, PageBytes: pageBytes,
+			Leased: c.Leased, Verifies: c.Verifies, GrantsMax: int(c.GrantsMax), ClaimTTL: c.ClaimTTL, PageBytes: pageBytes,
 			TokenBytes: c.Layout.TokenBytes(), KeyBytes: c.Wire.KeyBytes, Bundles: bundle.Config{Settings: c.Bundling, Max: c.bundlesMax()},
 		}, classes),
 		Gets:     old.Gets.Recycle(int(c.GetsMax), c.GetWaitMax),

@@ -229,8 +229,8 @@ var nodeKeys = []key{
 		[]choice[bool]{{"off", false}, {"transfer", true}}, 0, nil), def: "off",
 		doc: "`transfer` states a checksum (CRC-32C) of each chunk that this node's engine puts, stores or shares, and compares " +
 			"each chunk that arrives with the checksum of its source before the chunk is used: a chunk that differs is a failure " +
-			"with the code [`corrupt`](errors.md#corrupt). Set it at both ends. It needs `transfer_channel: shm` or `tcp`; chunks " +
-			"of a sender with `use_layerwise` for a receiver without it have no checksum"},
+			"with the code [`corrupt`](errors.md#corrupt). Set it at both ends. The " +
+			"pool must be in host memory; chunks of a sender with `use_layerwise` for a receiver without it have no checksum"},
 	{name: keepCorruptKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.cfg.Data.KeepCorrupt }),
 		doc: "the folder to which the first 16 pages without the stated checksum are written, for inspection. They contain KV " +
 			"caches; needs `data.checksum: transfer`"},

@@ -33,9 +33,9 @@ func (d *draft) validateAccelerators() {
 	}
 	d.validateGateway()
 	if c.HasLeasedPlane() {
-		var but []string
+		but := []string{checksumKey, keepCorruptKey}
 		if !c.NeedsNPU() {
-			but = append(but, overcommitKey, checksumKey, keepCorruptKey) // In this case too, the pool is memory of this process.
+			but = append(but, overcommitKey) // In this case too, the pool is memory of this process.
 		}
 		d.noteUnused(nodeKeys, "data.", fmt.Sprintf("bytes go over %v", c.Channel), but...)
 		c.Data.TCPPorts = nil
@@ -56,12 +56,12 @@ func (d *draft) validateChecksums() {
 			d.addProblemAt(ownPath(keepCorruptKey), Conflict, "nothing is compared with checksums; set "+checksumKey+": transfer, or "+
 				"remove this key")
 		}
-	case c.HasLeasedPlane():
-		d.addProblemAt(ownPath(checksumKey), Unsupported, unsupportedPrefix+"this node does not see what peers store over "+
-			c.Channel.String()+"; set transfer_channel: shm or tcp, or "+checksumKey+": off")
-	case c.Share.Enabled && !c.Share.Pull:
-		d.addProblemAt(ownPath(checksumKey), Unsupported, unsupportedPrefix+"chunks that peers write here come without checksums; "+
-			"set p2p_pull_mode: true, or "+checksumKey+": off")
+	case c.PoolDevice().Kind == DeviceNPU:
+		d.addProblemAt(ownPath(checksumKey), Unsupported, unsupportedPrefix+"this node cannot read the NPU's memory to sum it; set "+
+			d.deviceKey()+": cpu, or "+checksumKey+": off")
+	case c.Share.NPU:
+		d.addProblemAt(ownPath(checksumKey), Unsupported, unsupportedPrefix+"chunks of peers are brought to the NPU's memory, which "+
+			"this node cannot read to sum it; set p2p_use_npu: false, or "+checksumKey+": off")
 	}
 }
 

@@ -48,6 +48,10 @@ type LeasedPool struct {
 	firstRegion Region
 	secondPool  SecondPool
 	sink        Sink
+	// verifier compares what planes have read with the checksums that were stated; nil: nothing does. bytes returns the
+	// valid bytes of a page.
+	verifier *Verifier
+	bytes    func(effects.Page) []byte
 
 	mu            sync.Mutex
 	expellers     []Expeller
@@ -117,6 +121,33 @@ func NewLeasedPool(c LeasedPoolConfig) (*LeasedPool, error) {
 		sink:   c.Sink,
 		grants: map[uint16]leasedGrant{}, droppedPeers: map[effects.Incarnation]struct{}{},
 	}, nil
+}
+
+// SetVerifier has planes compare what they read with the checksums that were stated. bytes returns the valid bytes of a
+// page, which must be memory of this process. The call precedes the opening of planes.
+func (l *LeasedPool) SetVerifier(v *Verifier, bytes func(effects.Page) []byte) {
+	l.verifier, l.bytes = v, bytes
+}
+
+// ReadSums returns the local pages of a read of which a checksum was stated, each with that checksum, or nil if nothing
+// is compared.
+func (l *LeasedPool) ReadSums(pairs []effects.Pair) (pages []effects.Page) {
+	for _, pair := range pairs {
+		if page := pair.Local; l.verifier != nil && pair.Remote.Sum != 0 {
+			page.Sum = pair.Remote.Sum
+			pages = append(pages, page)
+		}
+	}
+	return pages
+}
+
+// VerifyRead compares pages of ReadSums, which are read to the last byte, and reports whether all have their checksums.
+func (l *LeasedPool) VerifyRead(pages []effects.Page) bool {
+	same := true
+	for _, page := range pages {
+		same = l.verifier.Verify(page, l.bytes(page)) && same
+	}
+	return same
 }
 
 // ID returns the pool's position in the machine's configuration.

@@ -53,6 +53,7 @@ const (
 	PlainReader
 	Communicator
 	Encoder
+	Verify
 
 	LabelCount // the number of labels
 )

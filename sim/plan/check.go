@@ -156,9 +156,6 @@ func (p *Plan) checkTopology(c *checker) {
 		c.addError("topology.domains is true, and topology.identities is empty: give both, or neither")
 	}
 	p.checkTenants(c)
-	if t.Sums && t.Leased {
-		c.addError("topology.sums is true, and so is leased: give one of them")
-	}
 	if len(t.Origins) > 0 && len(t.Origins) != p.NodeCount() || slices.Contains(t.Origins, 0) {
 		c.addError("topology.origins has %v: leave it out, or give a number above 0 for each of %d nodes", t.Origins, p.NodeCount())
 	}

@@ -148,7 +148,6 @@ type Topology struct {
 	// identity of its own, may be of another. It requires Identities.
 	Domains bool `yaml:"domains,omitempty"`
 	// Sums makes the engines of all nodes state checksums of their chunks, and the drivers compare what arrives. It
-	// requires planes that are not Leased.
 	Sums bool `yaml:"sums,omitempty"`
 	// Origins lists the number of what each node counts against at the others: its host, or its identity. Equal numbers
 	// denote the same one. If the list is empty, no origin is known.

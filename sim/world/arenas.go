@@ -47,7 +47,7 @@ func (w *World) RecycleWorld() {
 	*w = World{
 		Arenas: w.Arenas, Queue: w.Queue, Nodes: w.Nodes[:0], bodyPool: w.bodyPool, Buffers: w.Buffers,
 		Conns: w.Conns[:0], Requests: w.Requests[:0], Links: w.Links[:0], Transfers: w.Transfers[:0],
-		Copies: w.Copies[:0], Active: w.Active.recycleLists(), Overheard: w.Overheard[:0],
+		Copies: w.Copies[:0], verifications: w.verifications[:0], Active: w.Active.recycleLists(), Overheard: w.Overheard[:0],
 	}
 }
 

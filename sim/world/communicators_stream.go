@@ -85,11 +85,11 @@ func (l *Link) streamStep(w *World, number uint64, step int) {
 	case t.Read:
 		if t.Local.IsMapped() {
 			OnPageLoaded.Report(&w.Panel, oracle.NoNode, PageLoaded{t, pair})
-			t.fetchHalf(pair, half)
+			t.moveFlipping(w, pair, half)
 		}
 	default:
 		OnHalfStored.Report(&w.Panel, oracle.NoNode, HalfStored{t, pair, half})
-		t.moveHalf(w, pair, half)
+		t.moveFlipping(w, pair, half)
 	}
 	switch last := step+1 == 2*b.pairs; {
 	case b.broken:

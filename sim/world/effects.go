@@ -64,6 +64,9 @@ func (w *World) CarryOut(n *Node, e effects.Effect) {
 	case *effects.Store:
 		note(KindStoreCarried, uint64(e.Page.Index), uint64(e.Page.Generation), uint64(len(e.Bytes)))
 		n.storeCarried(w, e)
+	case *effects.Verify:
+		note(kindVerify, uint64(e.Corr), uint64(len(e.Pages)), n.firstIndex(e.Pages))
+		n.verifyPages(w, e)
 	case *effects.Scatter:
 		note(kindScatter, uint64(e.Corr), uint64(e.Ticket), uint64(e.First))
 		n.scatterChunks(w, e)

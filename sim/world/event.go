@@ -142,6 +142,9 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 			s.pages[i] = effects.Page{Index: 0xDBDBDBDB}
 		}
 		return
+	case KindVerified:
+		n.finishVerify(w, d)
+		return
 	case KindRevoked:
 		OnGrantRevoked.Report(&w.Panel, n.ID, GrantRevoked{n, effects.GrantID(d.A)})
 		s.revoked = effects.Revoked{Grant: effects.GrantID(d.A)}

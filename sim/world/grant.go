@@ -24,6 +24,7 @@ type Grant struct {
 	ExpiresAt       effects.Time // on the owner's clock
 	HolderExpiresAt effects.Time // the end that the lease holder may assume, on the holder's clock
 	Committed       bool         // the initiator's commit was accepted
+	CommitArrivedAt effects.Time // on the owner's clock, the first commit of a grant that was in force; 0: none has
 	LateCommit      bool         // the commit arrived after the end
 	Lease           readLease    // of a read lease
 	Job             int          `snap:"skip"` // of a write grant: the job that it serves, from 1

@@ -247,6 +247,12 @@ type (
 		Pair     int
 		Same     bool
 	}
+	// PageVerified: a driver compared a page with its checksum because the machine asked for it.
+	PageVerified struct {
+		Node *Node
+		Page effects.Page
+		Same bool
+	}
 	// GrantUnmapped: the pages of a grant cannot be reached by its peer any more.
 	GrantUnmapped struct {
 		Node  *Node
@@ -347,6 +353,7 @@ var (
 	OnPageLoaded           = oracle.NewHappening[PageLoaded]()
 	OnPageRead             = oracle.NewHappening[PageRead]()
 	OnSumCompared          = oracle.NewHappening[SumCompared]()
+	OnPageVerified         = oracle.NewHappening[PageVerified]()
 	OnGrantUnmapped        = oracle.NewHappening[GrantUnmapped]()
 	OnCopyMoving           = oracle.NewHappening[CopyMoving]()
 	OnBatchSubmitted       = oracle.NewHappening[BatchSubmitted]()

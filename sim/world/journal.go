@@ -112,12 +112,19 @@ const (
 	// Actions of engines in processes of their own, and what reaches their agents.
 	KindAttached
 	KindStoreCarried // an effect that was added later than the effects above
+	kindVerify       // the same
+	KindVerified     // an event of machines that was added later than the events above
 	kindCount
 )
 
 // IsForProcess reports whether a delivery is addressed to a process: no later incarnation receives the delivery, and a
 // frozen process receives the delivery later.
-func (k Kind) IsForProcess() bool { return k < KindCrash || k >= KindCommTick && k <= kindCommRestart }
+func (k Kind) IsForProcess() bool {
+	return k < KindCrash || k >= KindCommTick && k <= kindCommRestart || k == KindVerified
+}
+
+// isEvent reports whether a delivery is an event of a machine.
+func (k Kind) isEvent() bool { return k <= KindDropped || k == KindVerified }
 
 // isPlaneWork reports whether a delivery is work of a plane's threads, which continues until the plane is closed.
 func (k Kind) isPlaneWork() bool {
@@ -173,6 +180,8 @@ var LineForms = [kindCount]lineForm{
 	KindReturn: {"Return", "ticket", "", ""}, KindObserve: {"Observe", "fact", "code", "id"},
 	kindScatter: {"Scatter", "corr", "ticket", "first"}, kindStartCopy: {"Copy", "corr", "pages", "first"},
 	KindStoreCarried: {"Store", "page", "generation", "bytes"},
+	kindVerify:       {"Verify", "corr", "pages", "first"},
+	KindVerified:     {"Verified", "corr", "pages", "corrupt"},
 	KindPhase:        {"==== phase", "", "", ""},
 	KindCommTick:     {"comm-tick", "link", "", ""}, kindCommSubmit: {"comm-submit", "link", "", ""},
 	kindCommStep: {"comm-step", "link", "batch", "step"}, KindCommBatchEnded: {"comm-batch-ended", "link", "epoch", "ok"},

@@ -44,7 +44,7 @@ func (t *Transfer) storeHalf(w *World, pair, half int) {
 		}
 		if !blocked {
 			OnHalfStored.Report(&w.Panel, oracle.NoNode, HalfStored{t, pair, half})
-			t.moveHalf(w, pair, half)
+			t.moveFlipping(w, pair, half)
 		}
 	}
 	if half == 0 {

@@ -40,7 +40,7 @@ func (t *Transfer) loadHalf(w *World, pair, half int) {
 		half == 1 && w.IsStruck(plan.FaultHalfPage, t.Name, uint64(pair))
 	if !blocked && t.Local.IsMapped() {
 		OnPageLoaded.Report(&w.Panel, oracle.NoNode, PageLoaded{t, pair})
-		t.fetchHalf(pair, half)
+		t.moveFlipping(w, pair, half)
 	}
 	if half == 0 {
 		return

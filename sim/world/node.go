@@ -91,6 +91,7 @@ type eventBuffers struct {
 	settled      effects.Settled
 	copyDone     effects.CopyDone
 	landed       effects.Landed
+	verified     effects.Verified
 	revoked      effects.Revoked
 	dropped      effects.Dropped
 	pages        []effects.Page

@@ -37,6 +37,7 @@ type Page struct {
 	Writers         int                 // number of transfers' accesses that may still store here
 	Readers         int                 // number of transfers' accesses that may still read here
 	Scatters        int                 // number of scatters that read the page
+	Verifies        int                 // number of comparisons with a checksum that read the page
 	ChunkGeneration effects.Generation  // the generation in which the page was taken for a chunk
 	TrustedGrant    effects.GrantID     // the bearer grant because of which the content is trusted
 	WholeGrant      effects.GrantID     // the bearer grant under which the whole page was stored
@@ -46,6 +47,7 @@ type Page struct {
 	FillState       fillState           // state of the read that filled the page
 	FlippedIn       effects.Generation  // the generation in which a bit of the content was changed at rest
 	flip            flip                // the change
+	StoredFlipped   effects.Generation  // the generation in which a peer stored content with a changed bit
 }
 
 // Pool is the memory of an incarnation of a node. Transfers keep a pointer to the pool, because memory that a peer has
@@ -414,6 +416,9 @@ func (t *Transfer) reportDone(w *World, code effects.Code, settled bool, after e
 	if !t.Local.IsAlive() {
 		return
 	}
+	if w.Conditions.Leased && t.Read && code == effects.OK && !t.haveSums(w) {
+		code = effects.Corrupt
+	}
 	settled = settled || t.drawSettledEarly(w)
 	c := uint64(0)
 	if settled {
@@ -458,8 +463,8 @@ func (n *Node) cancelTransfer(w *World, e *effects.Cancel) {
 
 // InUse reports whether the page is in use, as drivers see it.
 func (pg *Page) InUse(leased bool) bool {
-	return pg.Writers > 0 || pg.Readers > 0 || pg.Reserved != 0 || pg.Pins > 0 || pg.Scatters > 0 || pg.Granted != 0 &&
-		!leased
+	return pg.Writers > 0 || pg.Readers > 0 || pg.Reserved != 0 || pg.Pins > 0 || pg.Scatters > 0 || pg.Verifies > 0 ||
+		pg.Granted != 0 && !leased
 }
 
 // UpdateInUse updates the number of pages in use after a change of a page.

@@ -9,7 +9,8 @@ import (
 )
 
 // Where a plan has Sums, engines state the checksums of the chunks that they hand to their machines, and drivers compare
-// what a peer has stored, or what they have read, with the checksum that the machine passes to them. The checksum of a
+// what a peer has stored, or what they have read, with the checksum that the machine passes to them. On leased planes
+// drivers see no stores, and compare when the machine asks for it (verify.go). The checksum of a
 // page is that of the bytes as which a message would carry the page.
 
 // sumOf returns the checksum of the first length bytes of a page.
@@ -115,6 +116,9 @@ func (t *Transfer) flipStored(w *World, i int) {
 			flipBit(d, page, parts)
 			t.flipped = true
 		}
+	}
+	if !t.Read && t.flipped {
+		page.StoredFlipped = p.Remote.Generation
 	}
 }
 

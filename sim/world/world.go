@@ -67,12 +67,13 @@ type World struct {
 	Buffers   map[effects.BufferID]*Pool `snap:"skip"` // by the buffer id by which machines address the memory
 	fillCount uint32                     `snap:"skip"` // number of fills; a fill is what an engine stores at once
 
-	Conns          []*Conn     `snap:"bag"`  // by id-1
-	Requests       []Request   `snap:"bag"`  // by id-1
-	Links          []*Link     `snap:"bag"`  // by id-1
-	Transfers      []*Transfer `snap:"bag"`  // by id-1
-	Copies         []*Copy     `snap:"skip"` // by id-1
-	Active         activeLists `snap:"skip"`
+	Conns          []*Conn        `snap:"bag"`  // by id-1
+	Requests       []Request      `snap:"bag"`  // by id-1
+	Links          []*Link        `snap:"bag"`  // by id-1
+	Transfers      []*Transfer    `snap:"bag"`  // by id-1
+	Copies         []*Copy        `snap:"skip"` // by id-1
+	verifications  []verification `snap:"skip"` // by id-1
+	Active         activeLists    `snap:"skip"`
 	bodyPool       `snap:"scratch"`
 	sumBuf         []byte      `snap:"scratch"`
 	Arenas         arenas      `snap:"scratch"`
@@ -227,7 +228,7 @@ func (w *World) HandleDelivery(d Delivery) {
 			n.Backlog = append(n.Backlog, d)
 			return
 		}
-		if d.Kind <= KindDropped {
+		if d.Kind.isEvent() {
 			n.handleEvent(w, d)
 			n.delayNextStep(w)
 			return

@@ -51,6 +51,7 @@ func (n Need) Add(m Need) Need {
 	n.Transfers += m.Transfers
 	n.Copies += m.Copies
 	n.Scatters += m.Scatters
+	n.Verifies += m.Verifies
 	n.Revokes += m.Revokes
 	n.Commands += m.Commands
 	n.PagesPerBatch = max(n.PagesPerBatch, m.PagesPerBatch)
@@ -58,4 +59,4 @@ func (n Need) Add(m Need) Need {
 }
 
 // MaxOutstanding returns the maximum number of completions that are awaited at a time.
-func (n Need) MaxOutstanding() int { return n.Sends + n.Transfers + n.Copies + n.Scatters }
+func (n Need) MaxOutstanding() int { return n.Sends + n.Transfers + n.Copies + n.Scatters + n.Verifies }

@@ -127,6 +127,17 @@ func (ps *Pools) GrantPages(
 	return g.id, g.pages
 }
 
+// StateSum records the checksum that the content of the page at a position of the grant is to have. If another checksum
+// was recorded before, none is known.
+func (ps *Pools) StateSum(id effects.GrantID, position int, sum effects.Sum) {
+	g := ps.findGrant(id)
+	if known := g.pages[position].Sum; known != 0 && known != sum {
+		sum = 0
+	}
+	g.pages[position].Sum = sum
+	ps.pools[g.poolIndex].pageAt(g.pages[position].Index).sum = sum
+}
+
 // addGrant inserts a grant over pages of p. The table must have a free slot. addGrant skips the id 0, which stands for
 // no grant.
 func (ps *Pools) addGrant(p *Pool, owner kernel.Ref) *grant {

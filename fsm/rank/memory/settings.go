@@ -48,11 +48,15 @@ func (s *Settings) Check() error {
 }
 
 // Need returns what the grants may have outstanding at a time: each grant has a deadline, may be revoked, and may be
-// the target of a read by this rank.
-func (s *Settings) Need() kernel.Need {
-	return kernel.Need{Deadlines: int(s.GrantsMax), Limits: effects.Limits{
+// the target of a read by this rank. If verifies is true, the pages of each grant may be compared with their checksums.
+func (s *Settings) Need(verifies bool) kernel.Need {
+	n := kernel.Need{Deadlines: int(s.GrantsMax), Limits: effects.Limits{
 		Revokes: int(s.GrantsMax), Transfers: int(s.GrantsMax),
 	}}
+	if verifies {
+		n.Verifies = int(s.GrantsMax)
+	}
+	return n
 }
 
 // Share returns pct percent of the pages of the pool, but at least one page.

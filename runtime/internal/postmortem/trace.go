@@ -65,6 +65,7 @@ const (
 	kindSettled
 	kindLanded
 	kindScattered
+	kindVerified
 	kindRevoked
 	kindDropped
 
@@ -81,6 +82,7 @@ const (
 	kindTransfer
 	kindCopy
 	kindStore
+	kindVerify
 	kindCancel
 	kindConfirm
 	kindScatter
@@ -113,6 +115,7 @@ var forms = [kindCount]form{
 	kindSettled:      {name: "Settled", a: "corr", code: true},
 	kindLanded:       {name: "Landed", a: "landing", b: "grant", c: "pages", flag: "complete", peer: true},
 	kindScattered:    {name: "Scattered", a: "corr", code: true},
+	kindVerified:     {name: "Verified", a: "corr", b: "corrupt", c: "pages"},
 	kindRevoked:      {name: "Revoked", a: "grant"},
 	kindDropped:      {name: "Dropped", a: "link"},
 
@@ -129,6 +132,7 @@ var forms = [kindCount]form{
 	kindTransfer: {name: "Transfer", a: "corr", b: "grant", c: "pages", flag: "read", peer: true},
 	kindCopy:     {name: "Copy", a: "corr", c: "pages"},
 	kindStore:    {name: "Store", a: "page", c: "bytes"},
+	kindVerify:   {name: "Verify", a: "corr", c: "pages"},
 	kindCancel:   {name: "Cancel", a: "corr"},
 	kindConfirm:  {name: "Confirm", a: "landing", code: true},
 	kindScatter:  {name: "Scatter", a: "corr", b: "ticket", c: "pages"},
@@ -180,6 +184,8 @@ func (e *entry) setEvent(ev effects.Event) {
 			flag: ev.Complete, peer: namePrefix(ev.Peer)}
 	case *effects.Scattered:
 		*e = entry{kind: kindScattered, a: uint64(ev.Corr), code: ev.Code}
+	case *effects.Verified:
+		*e = entry{kind: kindVerified, a: uint64(ev.Corr), b: uint64(ev.Corrupt), c: uint64(len(ev.Pages))}
 	case *effects.Revoked:
 		*e = entry{kind: kindRevoked, a: uint64(ev.Grant)}
 	case *effects.Dropped:
@@ -218,6 +224,8 @@ func (e *entry) setEffect(ef effects.Effect) {
 		*e = entry{kind: kindCopy, a: uint64(ef.Corr), c: uint64(len(ef.Pairs))}
 	case *effects.Store:
 		*e = entry{kind: kindStore, a: uint64(ef.Page.Index), c: uint64(len(ef.Bytes))}
+	case *effects.Verify:
+		*e = entry{kind: kindVerify, a: uint64(ef.Corr), c: uint64(len(ef.Pages))}
 	case *effects.Cancel:
 		*e = entry{kind: kindCancel, a: uint64(ef.Corr)}
 	case *effects.Confirm:

@@ -75,6 +75,7 @@ type OutgoingLink struct {
 type job struct {
 	read    bool
 	batches [][]Piece
+	sums    []effects.Page // of a read: the pages that are compared with checksums when all is read
 }
 
 func newOutgoingLink(s *OutgoingLinks, e *effects.Import) *OutgoingLink {
@@ -314,8 +315,14 @@ func (l *OutgoingLink) postCompletion(p communicator.Post) {
 		}
 		l.links.reportEvent(l, e)
 	case communicator.PostTransferDone:
+		code := p.Code
+		// The pages are compared on the link's goroutine, so that the events of the link keep their order. At stays the
+		// time at which the read was over.
+		if j := l.jobs[p.Corr]; j != nil && code == effects.OK && !l.links.cfg.Env.Leased.VerifyRead(j.sums) {
+			code = effects.Corrupt
+		}
 		delete(l.jobs, p.Corr)
-		l.links.reportEvent(l, &effects.TransferDone{Corr: p.Corr, Code: p.Code, Settled: p.Settled, At: p.At})
+		l.links.reportEvent(l, &effects.TransferDone{Corr: p.Corr, Code: code, Settled: p.Settled, At: p.At})
 	case communicator.PostSettled:
 		l.links.reportEvent(l, &effects.Settled{Corr: p.Corr, Code: p.Code})
 	case communicator.PostLinkLost:

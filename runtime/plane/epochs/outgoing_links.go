@@ -98,6 +98,9 @@ func (s *OutgoingLinks) Transfer(e *effects.Transfer) {
 		return
 	}
 	j := &job{read: e.Read, batches: SplitIntoBatches(e.Pairs, &e.Gather, s.cfg.Env.Leased.PageAddress, l.remoteAddress, s.cfg.BatchLimit)}
+	if e.Read {
+		j.sums = s.cfg.Env.Leased.ReadSums(e.Pairs)
+	}
 	event := communicator.Event{
 		Kind: communicator.Transfer, Corr: e.Corr, Grant: e.Grant, Since: e.Since, NotAfter: e.NotAfter,
 		Batches: len(j.batches),

@@ -60,7 +60,7 @@ func NewClusterSetup(p *plan.Plan, flows Flows) ClusterSetup {
 		SenderPages: o.SenderPages, ReceiverPages: o.ReceiverPages,
 		Rank: rank.Config{
 			Common: rank.Common{
-				Layout: simLayout(2), Leased: o.Leased, Bearer: o.Leased && !o.Communicators,
+				Layout: simLayout(2), Leased: o.Leased, Verifies: o.Sums, Bearer: o.Leased && !o.Communicators,
 				AllocTimeout: effects.Duration(t.Alloc), ReplyTimeout: effects.Duration(t.Reply),
 				Lease: effects.Duration(t.Lease), LeaseGuard: effects.Duration(t.LeaseGuard),
 				BackoffMin: effects.Duration(t.BackoffMin), BackoffMax: effects.Duration(t.BackoffMax),

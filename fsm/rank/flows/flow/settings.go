@@ -14,6 +14,10 @@ type Settings struct {
 	// Leased means that the planes are hardware, and that nobody can observe the accesses of peers (rule M4). Otherwise
 	// all planes are fenced (M3).
 	Leased bool
+	// Verifies means that the driver compares the bytes of chunks with the checksums that their sources stated. Where
+	// the driver cannot do so by itself before it reports that pages were stored, the rank has the pages compared
+	// before their chunks are readable (S33).
+	Verifies bool
 	// Bearer means that on these planes every peer that knows an address can store there, so that peers without our
 	// extensions can be served (M5). Only hardware can be like that, and only the simulator has a plane of this kind:
 	// every plane of package runtime requires a proof of identity from each peer. On all other planes peers without our

@@ -137,6 +137,8 @@ const (
 	getDoneSent // the done message is in flight
 	// The outcome was delivered. The loan is kept until a fetch has read the chunks, or the loan is over.
 	getLoanKept
+	// Push: the peer has written the chunks, and the pages are compared with the checksums in its reply.
+	getVerifying
 	getPhaseCount
 )
 
@@ -214,6 +216,7 @@ const (
 	kindRequest        // a request for chunks
 	kindDone           // a done message
 	kindTransfer       // a read
+	kindVerify         // a comparison of pages with their checksums
 	timerGet           // the deadline of a get
 	timerReply         // the deadline of a reply
 	// A search: its lookup at directories, its deadline, its ticket.
@@ -259,7 +262,7 @@ func (f *Requester) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 func RequesterStateNames() []string {
 	return []string{
 		"get idle", "get linking", "get requesting", "get reading", "get settling", "get done queued", "get done sent", "get loan kept",
-		"delivered get requesting",
+		"get verifying", "delivered get requesting",
 	}
 }
 

@@ -19,6 +19,8 @@ func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		f.onTransferDone(e, ref.Subject, x)
 	case *effects.Settled:
 		f.onSettled(e, ref.Subject)
+	case *effects.Verified:
+		f.onVerified(e, ref.Subject, x)
 	default:
 		kernel.PanicUnexpected("the p2p requester")
 	}
@@ -77,6 +79,8 @@ func timeoutReason(r *getRow) effects.Why {
 		w.Theirs = "not connected, or busy with what came before"
 	case getReading:
 		w.Theirs = "not all arrived"
+	case getVerifying:
+		w.Theirs = "arrived, and not yet compared with the checksums"
 	case getRequesting, getSettling, getDoneQueued, getDoneSent, getLoanKept, getPhaseCount:
 	}
 	return w
@@ -110,8 +114,8 @@ func (f *Requester) AbortCommand(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// failGet delivers the outcome of a get that is linking, requesting or reading; in later phases it panics. Requests and
-// transfers in flight continue to their own ends.
+// failGet delivers the outcome of a get that is linking, requesting, reading or verifying; in later phases it panics.
+// Requests and transfers in flight continue to their own ends.
 func (f *Requester) failGet(e *flow.Env, h table.Handle, r *getRow, code effects.Code) {
 	switch r.phase {
 	case getLinking:
@@ -126,6 +130,10 @@ func (f *Requester) failGet(e *flow.Env, h table.Handle, r *getRow, code effects
 		// The pages may be stored into until the transfer has settled.
 		e.Out.Mark(Marks.Stopped)
 		r.transfer.Cancel(&e.Env)
+		f.deliverOutcome(e, r, code)
+	case getVerifying:
+		// The driver reads the pages until the comparison has ended.
+		e.Out.Mark(Marks.Stopped)
 		f.deliverOutcome(e, r, code)
 	case getSettling, getDoneQueued, getDoneSent, getLoanKept, getPhaseCount:
 		panic("BUG: a get has its outcome before it is finished with")

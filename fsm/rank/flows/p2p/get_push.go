@@ -9,15 +9,17 @@ import (
 )
 
 // Push mode: the owner writes the chunks into pages that are granted in the step that sends the request. The pages
-// become free with the owner's reply, which is sent when nothing of the owner writes any more. Without a reply they
-// become free like all pages that a peer may write: on fenced planes when the grant is revoked, on leased planes only
-// with the proof that writing has stopped, never by time alone (M4).
+// become free with the owner's reply, which is sent when nothing of the owner writes any more. A requester that
+// compares checksums makes chunks readable with the reply on all planes, because the reply has their checksums. Without
+// a reply they become free like all pages that a peer may write: on fenced planes when the grant is revoked, on leased
+// planes only with the proof that writing has stopped, never by time alone (M4).
 
 // grantPages grants pages to the owner, one for each chunk that the get requests, all or none, unless the grant of a
-// former attempt is still in force. If there are no pages, or the get does not need any, the get ends and grantPages
-// returns false.
+// former attempt is still in force. Pages under a grant that the peer has written to wait for the checksums in a reply
+// that has been lost, so that such a grant is revoked. If there are no pages, or the get does not need any, the get
+// ends and grantPages returns false.
 func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *getRow) bool {
-	if x := e.Landings.Find(r.writeGrant); x != nil && !x.Revoking && x.Peer == r.peerID {
+	if x := e.Landings.Find(r.writeGrant); x != nil && !x.Revoking && x.HeldPages == 0 && x.Peer == r.peerID {
 		return true
 	}
 	f.revokeGrant(e, r)
@@ -137,14 +139,60 @@ func (f *Requester) handlePushReply(e *flow.Env, h table.Handle, r *getRow) {
 	}
 	r.recordShareUsedUp(m)
 	if x := e.Landings.Find(r.writeGrant); x != nil {
-		if code == effects.OK && e.Cfg.Leased && !r.delivered && m.HitChunks > 0 {
-			e.Landings.LandFirst(&e.Env, &e.Store, x, r.countPages(m.HitChunks), e.IsLandingWanted(x))
+		if code == effects.OK && !r.delivered && m.HitChunks > 0 {
+			pages := r.countPages(m.HitChunks)
+			if f.verifyPush(e, h, r, x, pages) {
+				return
+			}
+			if e.Cfg.Leased || e.Landings.HoldsLanded() {
+				e.Landings.LandFirst(&e.Env, &e.Store, x, pages, e.IsLandingWanted(x))
+			}
 		}
 		if !x.Revoking || e.Cfg.Leased {
 			e.Landings.OnWriterQuiet(&e.Env, &e.Store, x)
 		}
 	}
 	r.writeGrant = 0
+	f.finishPush(e, h, r, code)
+}
+
+// verifyPush begins to compare the pages that the peer says it has written with the checksums of its reply, and returns
+// true, if the pages may still be taken and a checksum of one of them is known. The get goes on in onVerified.
+func (f *Requester) verifyPush(e *flow.Env, h table.Handle, r *getRow, x *landing.Landing, pages uint32) bool {
+	if len(f.reply.Ext.Sums) == 0 || !e.Landings.MayTake(&e.Env, x, pages) {
+		return false
+	}
+	e.Landings.StateSums(&e.Env, x, r.pageIndexes, f.reply.Ext.Sums)
+	if !e.Landings.VerifiesGrant(&e.Env, x) {
+		return false
+	}
+	r.phase = getVerifying
+	e.Work.SpendRows(x.PageCount())
+	e.Landings.BeginVerify(&e.Env, x, pages, getRef(kindVerify, h))
+	return true
+}
+
+// onVerified handles the end of the comparison of pages that the peer has written. If the outcome was delivered before
+// (by a deadline or an abort), the chunks are not used. If a page has other bytes than the peer stated, the get fails;
+// chunks with the right bytes stay, without a claim for the request.
+func (f *Requester) onVerified(e *flow.Env, h table.Handle, ev *effects.Verified) {
+	r := f.gets.Get(h)
+	x := e.Landings.Find(r.writeGrant)
+	e.Work.SpendRows(x.PageCount())
+	code := e.Landings.OnVerified(&e.Env, &e.Store, x, ev, !r.delivered, ev.Corrupt == 0 && e.IsLandingWanted(x))
+	if code == effects.Corrupt {
+		e.Out.Mark(Marks.ReadFailed)
+		r.setReason(code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: code.String()})
+	} else {
+		code = effects.OK // What was not taken is missing in the count of the chunks that are here.
+	}
+	r.writeGrant = 0
+	f.finishPush(e, h, r, code)
+}
+
+// finishPush ends a get in push mode, of which nothing is written any more. The outcome of a get that has not failed is
+// OK if all of its chunks are here.
+func (f *Requester) finishPush(e *flow.Env, h table.Handle, r *getRow, code effects.Code) {
 	switch {
 	case r.delivered:
 		e.Out.Mark(Marks.GhostAnswered)
@@ -201,6 +249,10 @@ func (grantFlow) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 		x := e.Landings.Find(ev.Grant)
 		if x == nil || x.Peer != ev.Peer {
 			landing.RefuseUnknown(&e.Env, ev)
+			return
+		}
+		if e.Landings.HoldsLanded() {
+			e.Landings.HoldLanded(&e.Env, x, ev)
 			return
 		}
 		// If a write failed, nobody fetches the chunks behind a gap, and if the get is over nobody fetches any: the

@@ -222,7 +222,7 @@ func (f *Requester) deliverOutcome(e *flow.Env, r *getRow, code effects.Code) {
 
 // reportStage returns the stage of a get for a failure reason.
 func (r *getRow) reportStage() effects.Stage {
-	if r.phase == getReading || r.phase == getSettling {
+	if r.phase == getReading || r.phase == getSettling || r.phase == getVerifying {
 		return effects.StageTransfer
 	}
 	return effects.StageAsk

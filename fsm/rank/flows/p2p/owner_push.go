@@ -27,6 +27,7 @@ type pushRow struct {
 	writeGrant effects.GrantID
 	pairs      []effects.Pair
 	hits       uint32
+	sums       []uint64 // checksums of the chunks, one for each hit, for the reply; empty: none is known
 	// grantedAfter is the earliest instant at which the pages may have been granted.
 	grantedAfter effects.Time `snap:"skip"`
 	// writeUntil is the instant at which writing must have stopped. Invariant: it is not later than the end of the
@@ -112,11 +113,14 @@ func (o *Owner) startPush(e *flow.Env, ev *effects.Received, request loan.Reques
 		return
 	}
 	h, row := o.pushes.rows.Add()
-	x.pairs, request.Row = row.pairs[:0], h
+	x.pairs, x.sums, request.Row = row.pairs[:0], row.sums[:0], h
 	var pages []effects.Page
 	x.loan, pages = o.loans.HoldPrefix(&e.Env, &e.Store, request)
 	x.hits = uint32(len(pages))
 	x.pairs = o.pairPages(e, x.pairs, pages)
+	for i, page := range pages {
+		x.sums = effects.AppendSum(x.sums, i, page.Sum)
+	}
 	*row = x
 	o.pushes.share.Acquire(x.class)
 	if over := e.Links.ReachPeer(&e.Env, x.class); over != 0 {

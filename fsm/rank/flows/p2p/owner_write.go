@@ -107,6 +107,7 @@ func (o *Owner) finishPush(e *flow.Env, h table.Handle, x *pushRow) {
 	e.Timers.Stop(&x.timer)
 	o.startReplyTo(e, x.selfID, x.clockEcho)
 	if x.code == effects.OK {
+		o.reply.Ext.Sums = append(o.reply.Ext.Sums, x.sums...)
 		if o.reply.HitChunks = x.hits; o.loans.IsLoanCut(x.loan) {
 			o.addShareUsedUp()
 		}
@@ -121,7 +122,7 @@ func (o *Owner) finishPush(e *flow.Env, h table.Handle, x *pushRow) {
 	o.addReplayRecord(e, x.class, x.peerID, x.operation, x.code, x.replayEnd)
 	o.loans.ReleasePrefix(&e.Env, &e.Store, x.loan)
 	o.pushes.share.Release(x.class)
-	x.pairs = table.TrimSlice(x.pairs)
+	x.pairs, x.sums = table.TrimSlice(x.pairs), table.TrimSlice(x.sums)
 	o.pushes.rows.Remove(h)
 }
 

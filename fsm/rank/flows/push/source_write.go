@@ -87,6 +87,10 @@ func (f *Source) handleCommitReply(e *flow.Env, h table.Handle, p *putRow, body 
 		why = effects.Why{
 			Field: "grant", Ours: "written, and committed", Theirs: "over before that", Said: effects.SanitizeText(m.Ext.Reason),
 		}
+		if effects.CodeFromWire(m.Ext.Code) == effects.Corrupt {
+			code = effects.Corrupt
+			why.Ours, why.Theirs = "written, and committed", "other bytes than were put"
+		}
 		for _, id := range m.Ext.Committed {
 			if effects.GrantID(id) == p.Grant {
 				code = effects.OK

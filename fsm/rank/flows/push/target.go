@@ -33,13 +33,15 @@ func (t *Target) Recycle(cfg TargetConfig) Target {
 	return Target{cfg: cfg, message: t.message, reply: t.reply}
 }
 
-// Step handles the landing and the revocation of a grant.
-func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
+// Step handles the landing and the revocation of a grant, and the end of a comparison of its pages.
+func (t *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Landed:
 		t.onLanded(e, ev)
 	case *effects.Revoked:
 		e.Landings.OnRevoked(&e.Env, &e.Store, ev.Grant)
+	case *effects.Verified:
+		t.onVerified(e, e.Landings.At(ref.Subject.Slot()), ev)
 	default:
 		kernel.PanicUnexpected("the push target")
 	}

@@ -125,15 +125,22 @@ func (t *Target) commitGrant(e *flow.Env, peerID effects.Incarnation, id effects
 // handleCommit handles a message without keys, which commits or aborts grants. Each grant may have as many pages as a
 // batch. If the message names several grants, only as many are handled as this step has work for. The reply says
 // nothing about the rest, so that the sender repeats the rest. Our own senders name one grant in a message.
+//
+// A grant whose pages must be compared with their checksums first is answered alone, when that has been done.
 func (t *Target) handleCommit(e *flow.Env, replyTo effects.Request, class int, peerID effects.Incarnation) {
 	m := &t.reply
-	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, true
-	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
-	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0],
-		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
+	t.resetCommitReply()
 	for i, id := range t.message.Ext.Commit {
 		if t.mustDefer(e, i) {
 			break
+		}
+		if x := t.findUnverified(e, peerID, effects.GrantID(id)); x != nil {
+			if i > 0 {
+				e.Out.Mark(flow.Marks.WordsCut)
+				break
+			}
+			t.verifyGrant(e, replyTo, x)
+			return
 		}
 		if t.commitGrant(e, peerID, effects.GrantID(id)) {
 			m.Ext.Committed = append(m.Ext.Committed, id)
@@ -152,6 +159,63 @@ func (t *Target) handleCommit(e *flow.Env, replyTo effects.Request, class int, p
 		e.ReportReturned(class, peerID, len(x.Abort), effects.StageAsk, x.Code, x.Reason)
 	}
 	e.Out.Reply(effects.Reply{Request: replyTo, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
+}
+
+// resetCommitReply resets t.reply to an empty reply to a commit.
+func (t *Target) resetCommitReply() {
+	m := &t.reply
+	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, true
+	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
+	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0],
+		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
+}
+
+// findUnverified returns the landing that a peer commits, if the commit is to be believed and pages of the landing have
+// not been compared with their checksums yet; otherwise nil.
+func (t *Target) findUnverified(e *flow.Env, peerID effects.Incarnation, id effects.GrantID) *landing.Landing {
+	x := e.Landings.Find(id)
+	if x == nil || !x.Verifying && !e.Landings.VerifiesGrant(&e.Env, x) {
+		return nil
+	}
+	x, _ = e.Landings.FindCommitted(&e.Env, peerID, id)
+	return x
+}
+
+// verifyGrant has the pages of a committed grant compared with their checksums. The commit is answered then. A commit
+// that is repeated meanwhile takes the place of the former one, which its sender has given up (M6): the former one gets
+// a reply that says nothing of the grant.
+func (t *Target) verifyGrant(e *flow.Env, replyTo effects.Request, x *landing.Landing) {
+	if x.Verifying {
+		e.Out.Mark(landing.Marks.VerifyAgain)
+		e.Out.Reply(effects.Reply{Request: x.CommitRequest, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
+		x.CommitRequest = replyTo
+		return
+	}
+	e.Work.SpendRows(x.PageCount())
+	x.CommitRequest = replyTo
+	e.Landings.BeginVerify(&e.Env, x, uint32(x.PageCount()), kernel.Ref{Owner: kernel.OwnerPushTarget, Subject: x.Handle()})
+}
+
+// onVerified handles the end of the comparison of the pages of a committed grant: the chunks whose pages have their
+// checksums become readable, and the commit is answered. The commit has failed if a page does not have its checksum.
+func (t *Target) onVerified(e *flow.Env, x *landing.Landing, ev *effects.Verified) {
+	e.Work.SpendRows(x.PageCount())
+	request, id, class, peerID := x.CommitRequest, x.ID, x.Class, x.Peer
+	wanted := len(ev.Pages) > 0 && e.IsLandingWanted(x)
+	code := e.Landings.OnVerified(&e.Env, &e.Store, x, ev, true, wanted)
+	m := &t.reply
+	t.resetCommitReply()
+	if code == effects.OK {
+		e.Landings.RecordCommit(&e.Env, class, peerID, id)
+		m.Ext.Committed = append(m.Ext.Committed, uint64(id))
+	} else {
+		m.Ext.Gone = append(m.Ext.Gone, uint64(id))
+	}
+	if code == effects.Corrupt {
+		why := effects.Why{Field: "kvf_sums", Ours: flow.FormatCount(ev.Corrupt) + " pages with other bytes", Theirs: "their checksums"}
+		m.Ext.Code, m.Ext.Reason = uint32(code), why.Reason()
+	}
+	e.Out.Reply(effects.Reply{Request: request, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
 // mustDefer reports whether the entries of a message from position on are left for another message. The first entry

@@ -15,9 +15,14 @@ import (
 
 // RevokeGrant revokes a grant. The pages of the grant are in quarantine until the driver has proven that nothing can
 // touch them; then OnRevoked is called.
+//
+// While the pages are compared with their checksums, the writer is quiet already and the driver reads the pages: then
+// the grant ends when the comparison does (endQuietGrant).
 func (l *Landings) RevokeGrant(v *env.Env, x *Landing) {
 	l.QuarantinePages(v, x)
-	v.Out.Revoke(x.ID)
+	if !x.Verifying {
+		v.Out.Revoke(x.ID)
+	}
 }
 
 // QuarantinePages puts the pages of a landing into quarantine (M1): nobody may use them until everything that may still
@@ -117,7 +122,7 @@ func (l *Landings) FindCommitted(v *env.Env, peer effects.Incarnation, id effect
 	if x.Peer != peer || x.IsOwnRead() {
 		return nil, false // Only this rank itself knows when a read of this rank is whole.
 	}
-	if x.Revoking || !l.cfg.Leased || v.Now > x.CommitBy {
+	if x.Revoking || !l.cfg.Leased || v.Now > x.CommitBy && !x.Verifying {
 		v.Out.Mark(Marks.CommitLate)
 		return nil, false
 	}
@@ -129,12 +134,17 @@ func (l *Landings) FindCommitted(v *env.Env, peer effects.Incarnation, id effect
 // for retries.
 func (l *Landings) CommitGrant(v *env.Env, s *store.Store, x *Landing, claim bool) (landedAll bool) {
 	if landedAll = l.LandAll(v, s, x, claim); landedAll {
-		l.commitRecords.Add(replies.Record{
-			Class: x.Class, Peer: x.Peer, Operation: uint64(x.ID), AllAttempts: true, SentAt: v.Now, Expires: v.Now.Add(l.cfg.ClaimTTL),
-		})
+		l.RecordCommit(v, x.Class, x.Peer, x.ID)
 	}
 	l.EndGrant(v, s, x)
 	return landedAll
+}
+
+// RecordCommit records a commit that was accepted, so that the same commit is answered in the same way again (M6).
+func (l *Landings) RecordCommit(v *env.Env, class int, peer effects.Incarnation, id effects.GrantID) {
+	l.commitRecords.Add(replies.Record{
+		Class: class, Peer: peer, Operation: uint64(id), AllAttempts: true, SentAt: v.Now, Expires: v.Now.Add(l.cfg.ClaimTTL),
+	})
 }
 
 // AbortGrant handles a peer's message that the peer will not write under a grant any more. AbortGrant ignores a grant
@@ -154,6 +164,11 @@ func (l *Landings) AbortGrant(v *env.Env, s *store.Store, peer effects.Incarnati
 func (l *Landings) OnWriterQuiet(v *env.Env, s *store.Store, x *Landing) {
 	v.Work.SpendRows(x.PageCount())
 	switch {
+	case x.Verifying:
+		// The pages stay with the grant until the driver has compared them, and are then dropped.
+		if !x.Revoking {
+			l.RevokeGrant(v, x)
+		}
 	case l.cfg.Leased && !x.Revoking:
 		// The writer's word that the writes are settled is the proof, also in quarantine.
 		l.EndGrant(v, s, x)

@@ -39,7 +39,14 @@ type Landing struct {
 	// Revoking reports that the grant was revoked. Invariant: while it is true, the pages that have not landed are in
 	// quarantine and belong to nobody (M1).
 	Revoking bool
-	ID       effects.GrantID
+	// Verifying reports that the driver compares pages with their checksums (verify.go). Invariant: meanwhile the grant
+	// does not end, and no Revoke of the grant is outstanding.
+	Verifying bool
+	// HeldPages is the number of first pages that a peer has stored and whose checksums are not known yet.
+	HeldPages uint32
+	// CommitRequest is the latest commit of the grant, which is answered when the pages have been compared; 0: none.
+	CommitRequest effects.Request `snap:"skip"`
+	ID            effects.GrantID
 	Purpose
 	fills     []store.Entry    // by the page's position in the grant; for layers: their places in bundles
 	Reply     []byte           // the reply that was sent, for a retry of the same operation
@@ -78,6 +85,7 @@ type Landings struct {
 // Config is the configuration of Landings.
 type Config struct {
 	Leased     bool             // the plane is leased: the driver cannot observe what peers store
+	Verifies   bool             // pages are compared with the checksums of their chunks before they are readable
 	GrantsMax  int              // limit of simultaneous grants of the rank
 	ClaimTTL   effects.Duration // also how long a commit is remembered
 	PageBytes  uint64
@@ -273,10 +281,9 @@ func (l *Landings) FindCarried(peer effects.Incarnation, operation uint64) (cont
 }
 
 // LandFirst makes the first pages of the grant readable. The writer has said that these pages are whole. The writer's
-// word is believed only on a leased plane, before CommitBy, and while the grant is not revoked; otherwise LandFirst
-// does nothing.
+// word is believed only if MayTake; otherwise LandFirst does nothing.
 func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint32, claim bool) {
-	if x.Revoking || !l.cfg.Leased || v.Now > x.CommitBy {
+	if !l.MayTake(v, x, pages) {
 		v.Out.Mark(Marks.CommitLate)
 		return
 	}

@@ -20,4 +20,8 @@ var Marks = effects.NewMarks[struct {
 	GrantAborted   effects.Mark
 	GrantAbandoned effects.Mark
 	TakenBefore    effects.Mark
+	VerifyBegun    effects.Mark
+	VerifyAgain    effects.Mark
+	VerifyUnwanted effects.Mark
+	LandedHeld     effects.Mark
 }](9)

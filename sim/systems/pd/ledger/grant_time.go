@@ -84,7 +84,7 @@ func (or *grantTimeOracle) afterStep(n *world.Node) {
 	}
 	late, now := effects.GrantID(0), or.w.ReadClock(n)
 	for id, g := range n.Grants {
-		if g.Revoking || g.Revoked || !g.Read && !isWritable(n.Pool, g) || now < g.ExpiresAt.Add(pd.Grace) {
+		if g.Revoking || g.Revoked || !g.Read && !isWritable(n.Pool, g) || now < g.ExpiresAt.Add(pd.Grace) || isCompared(n.Pool, g) {
 			continue
 		}
 		if late == 0 || id < late {

@@ -56,6 +56,8 @@ func (or *limitOracle) countCompleted(n *world.Node, ev effects.Event) {
 		state.outstanding.Revokes--
 	case *effects.Scattered:
 		state.outstanding.Scatters--
+	case *effects.Verified:
+		state.outstanding.Verifies--
 	case *effects.TransferDone:
 		if e.Settled {
 			state.outstanding.Transfers--
@@ -105,6 +107,10 @@ func (or *limitOracle) countEffect(n *world.Node, e effects.Effect) {
 		state.outstanding.Scatters++
 		or.verifyBatch(n, state, len(e.Pages))
 		or.verifyLimit(n, "scatters", state.outstanding.Scatters, state.declared.Scatters)
+	case *effects.Verify:
+		state.outstanding.Verifies++
+		or.verifyBatch(n, state, len(e.Pages))
+		or.verifyLimit(n, "comparisons", state.outstanding.Verifies, state.declared.Verifies)
 	case *effects.Grant:
 		or.verifyBatch(n, state, len(e.Pages))
 	case *effects.Publish:

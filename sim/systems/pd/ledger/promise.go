@@ -32,6 +32,8 @@ type promiseOracle struct {
 
 func (*promiseOracle) subscribe(l *oracle.Subscriptions[promiseOracle]) {
 	oracle.On(l, func(o *promiseOracle, c *oracle.Call, e *effects.Landed) { o.stateOf(o.nodeOf(c)).landing = e })
+	oracle.On(l, func(o *promiseOracle, c *oracle.Call, e *effects.Verify) { o.recordVerify(o.nodeOf(c), e) })
+	oracle.On(l, func(o *promiseOracle, c *oracle.Call, e *effects.Verified) { o.handleVerified(o.nodeOf(c), e) })
 	oracle.On(l, func(o *promiseOracle, c *oracle.Call, e *effects.Confirm) { o.handleConfirm(o.nodeOf(c), e.Code) })
 	oracle.On(l, func(o *promiseOracle, _ *oracle.Call, e pd.CommandReceived) {
 		switch e.Command.Kind {
@@ -56,25 +58,27 @@ func (*promiseOracle) subscribe(l *oracle.Subscriptions[promiseOracle]) {
 
 // promiseState records the promises of an incarnation of a node.
 type promiseState struct {
-	promises        []chunkPromise               `snap:"skip"` // in the order in which machines make promises
-	grantRequests   map[effects.GrantID]uint64   `snap:"skip"` // by grant: the request that the grant is for
-	grantChunks     map[effects.GrantID][]uint32 `snap:"skip"` // by grant: the chunks, in the order of the grant's pages
-	layerGrants     map[effects.GrantID]bool     `snap:"skip"` // grants for layers of chunks
-	pageChunks      map[effects.GrantID][]uint32 `snap:"skip"` // by grant for layers: the chunk of each page
-	expired         []expiredPromise             `snap:"skip"` // promises that expired
-	fetchedRequests []uint64                     `snap:"skip"` // requests with a fetch, whose claims may end at any time
-	claimCount      int                          `snap:"skip"` // the machine's count of claims after the last step
-	unknownGrant    bool                         `snap:"skip"` // a grant was made for unknown chunks
-	touched         []uint32                     `snap:"scratch"`
-	landing         *effects.Landed              `snap:"scratch"` // the event of the last landing
-	lastCommit      effects.GrantID              `snap:"scratch"` // the grant that a sender committed last
+	promises        []chunkPromise                   `snap:"skip"` // in the order in which machines make promises
+	grantRequests   map[effects.GrantID]uint64       `snap:"skip"` // by grant: the request that the grant is for
+	grantChunks     map[effects.GrantID][]uint32     `snap:"skip"` // by grant: the chunks, in the order of the grant's pages
+	layerGrants     map[effects.GrantID]bool         `snap:"skip"` // grants for layers of chunks
+	pageChunks      map[effects.GrantID][]uint32     `snap:"skip"` // by grant for layers: the chunk of each page
+	expired         []expiredPromise                 `snap:"skip"` // promises that expired
+	fetchedRequests []uint64                         `snap:"skip"` // requests with a fetch, whose claims may end at any time
+	claimCount      int                              `snap:"skip"` // the machine's count of claims after the last step
+	unknownGrant    bool                             `snap:"skip"` // a grant was made for unknown chunks
+	touched         []uint32                         `snap:"scratch"`
+	landing         *effects.Landed                  `snap:"scratch"` // the event of the last landing
+	lastCommit      effects.GrantID                  `snap:"scratch"` // the grant that a sender committed last
+	verifies        map[effects.Corr]effects.GrantID `snap:"skip"`    // by comparison of pages: the grant that was committed
+	verified        []effects.Page                   `snap:"scratch"` // pages of the last comparison that have their checksums
 }
 
 func (s *promiseState) clearForReuse() {
 	*s = promiseState{promises: s.promises[:0], grantRequests: world.RecycleMap(s.grantRequests),
 		grantChunks: world.RecycleMap(s.grantChunks),
 		layerGrants: world.RecycleMap(s.layerGrants), pageChunks: world.RecycleMap(s.pageChunks), expired: s.expired[:0],
-		fetchedRequests: s.fetchedRequests[:0], touched: s.touched[:0]}
+		fetchedRequests: s.fetchedRequests[:0], touched: s.touched[:0], verifies: world.RecycleMap(s.verifies), verified: s.verified[:0]}
 }
 
 // handleFact takes a fact about chunks that a machine observes.
@@ -240,6 +244,31 @@ func (or *promiseOracle) recordLanded(n *world.Node, id effects.GrantID, pages [
 			continue
 		}
 		or.recordPromise(n, chunks[at], request, certain && !or.wasAbandoned(n, request) && or.claimFits(n, chunks[at]))
+	}
+}
+
+// recordVerify records for which grant pages are compared with checksums: for the one whose commit has just arrived.
+func (or *promiseOracle) recordVerify(n *world.Node, e *effects.Verify) {
+	state := or.stateOf(n)
+	if state.verifies == nil {
+		state.verifies = map[effects.Corr]effects.GrantID{}
+	}
+	state.verifies[e.Corr] = state.lastCommit
+}
+
+// handleVerified takes the end of a comparison, before the machine lands the pages under the grant.
+func (or *promiseOracle) handleVerified(n *world.Node, e *effects.Verified) {
+	state := or.stateOf(n)
+	state.lastCommit = state.verifies[e.Corr]
+	delete(state.verifies, e.Corr)
+	state.verified = append(state.verified[:0], e.Pages...)
+}
+
+// recordVerified records that a commit has failed because pages have other bytes: the other pages of the grant have
+// landed.
+func (or *promiseOracle) recordVerified(n *world.Node, id effects.GrantID) {
+	if state := or.stateOf(n); len(state.verified) > 0 {
+		or.recordLanded(n, id, state.verified, true)
 	}
 }
 

@@ -320,6 +320,13 @@ func isWritable(p *world.Pool, g *world.Grant) bool {
 	return slices.ContainsFunc(g.Pages, func(x effects.Page) bool { return p.Pages[x.Index].Granted == g.ID })
 }
 
+// isCompared reports whether pages of a write grant are being compared with their checksums.
+func isCompared(p *world.Pool, g *world.Grant) bool {
+	return slices.ContainsFunc(g.Pages, func(x effects.Page) bool {
+		return p.Pages[x.Index].Verifies > 0 && p.Pages[x.Index].GrantGeneration == x.Generation
+	})
+}
+
 // verifyPutLease checks that the read lease of a failed put is revoked, on planes which can revoke a lease at once.
 func (or *promptOracle) verifyPutLease(n *world.Node, t effects.Ticket) {
 	or.countJudged(checkFailedPutLease)

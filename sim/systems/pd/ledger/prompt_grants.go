@@ -48,10 +48,15 @@ func (or *promptOracle) recordUnwanted(n *world.Node, state *promptState) {
 // verifyEnded checks, when the machine has no more work for this instant, that these grants have ended, and that the
 // reads for abandoned requests were cancelled.
 func (or *promptOracle) verifyEnded(n *world.Node, state *promptState) {
+	later := 0
 	for _, o := range state.dueGrants {
 		g := n.Grants[o.grant]
 		switch {
 		case g == nil || g.Revoking || !isWritable(n.Pool, g):
+			continue
+		case isCompared(n.Pool, g): // The pages stay with the grant until they have been compared with their checksums.
+			state.dueGrants[later] = o
+			later++
 			continue
 		case o.writerLost:
 			or.fail(checkWriterLost, "node %d does not revoke grant %d although the node was notified that the writer is lost",
@@ -62,7 +67,7 @@ func (or *promptOracle) verifyEnded(n *world.Node, state *promptState) {
 		}
 		break
 	}
-	state.dueGrants, state.abandoningJobs = state.dueGrants[:0], state.abandoningJobs[:0]
+	state.dueGrants, state.abandoningJobs = state.dueGrants[:later], state.abandoningJobs[:0]
 	if !state.readsUnwanted {
 		return
 	}
@@ -89,7 +94,7 @@ func (or *promptOracle) verifyRetry(n *world.Node, g *world.Grant, reply *protoc
 func (or *promptOracle) verifyAbandoned(n *world.Node, job int) {
 	first := effects.GrantID(0)
 	for id, g := range n.Grants {
-		if !g.Read && g.Job == job+1 && !g.Revoking && isWritable(n.Pool, g) && (first == 0 || id < first) {
+		if !g.Read && g.Job == job+1 && !g.Revoking && isWritable(n.Pool, g) && !isCompared(n.Pool, g) && (first == 0 || id < first) {
 			first = id
 		}
 	}

@@ -77,6 +77,7 @@ type pendingRequest struct {
 	dueAt           int64           `snap:"instant"` // when the reply is due
 	frozenAtArrival int64           // how long the node had been frozen when the message arrived
 	dueAtOnce       bool            // the reply is due in the same step
+	commits         bool            // a commit, whose reply may wait for the comparison of pages with checksums
 	layers          bool            // the message is about layers, which need pages for all of their chunks
 	continued       bool            // some layers of the chunks arrived before, and their pages are promised
 	plainKeys       [][]byte        // the keys of a plain sender, where plain senders are trusted
@@ -125,6 +126,7 @@ func (or *queueOracle) recordMessage(n *world.Node, request uint64, channel effe
 		or.oracles().writeGrants.handleWriterDone(n)
 		if len(m.Ext.Commit) > 0 {
 			or.oracles().promises.stateOf(n).lastCommit = effects.GrantID(m.Ext.Commit[0])
+			w.commits = m.HasExt && len(m.Keys) == 0
 		}
 		if m.HasExt {
 			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
@@ -313,6 +315,9 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	m := &or.facts().reply.message
 	if or.w.Conditions.Leased && w.keyCount == 0 && or.facts().hasReply && m.HasExt {
 		or.verifyCommitted(n, m.Ext.Committed)
+		if effects.CodeFromWire(m.Ext.Code) == effects.Corrupt && len(m.Ext.Gone) == 1 {
+			or.oracles().promises.recordVerified(n, effects.GrantID(m.Ext.Gone[0]))
+		}
 	}
 }
 
@@ -362,7 +367,7 @@ func (or *queueOracle) verifyCommitted(n *world.Node, ids []uint64) {
 		case g == nil:
 			or.fail(checkCommit, "node %d accepts the commit of grant %d, which the node never gave",
 				n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
-		case !g.Committed && (g.Revoking || or.w.ReadClock(n) > g.ExpiresAt):
+		case !g.Committed && (g.Revoking || commitTime(or.w.ReadClock(n), g) > g.ExpiresAt):
 			or.fail(checkCommitInTime, "node %d accepts the commit of grant %d, which had ended",
 				n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
 		default:
@@ -372,6 +377,15 @@ func (or *queueOracle) verifyCommitted(n *world.Node, ids []uint64) {
 			g.Committed = true
 		}
 	}
+}
+
+// commitTime returns the instant by which a commit that is accepted now is judged: its pages may have been compared
+// with checksums since it arrived.
+func commitTime(now effects.Time, g *world.Grant) effects.Time {
+	if g.CommitArrivedAt != 0 {
+		return g.CommitArrivedAt
+	}
+	return now
 }
 
 // verifyQueue checks, after a step, that no request waits without need or longer than allowed.
@@ -393,6 +407,10 @@ func (or *queueOracle) verifyQueue(n *world.Node, s *rank.Stats) {
 		if o.reading && (o.conn == 0 || o.cancelled) {
 			or.countVoid(checkRepliedInTime)
 			continue // No sender waits for the reply, or the plane is to end the read.
+		}
+		if o.commits && or.oracles().limits.stateOf(n).outstanding.Verifies > 0 {
+			or.countVoid(checkRepliedInTime)
+			continue // The reply may wait for the comparison of the grant's pages.
 		}
 		if or.countJudged(checkRepliedInTime); o.dueAtOnce || o.dueAt+n.FrozenTime-o.frozenAtArrival < or.w.Now {
 			or.fail(checkRepliedInTime, "node %d does not reply to request %d in time", n.AsSubject(), oracle.Message(o.request))

@@ -25,6 +25,7 @@ type sumOracle struct{ oracleBase }
 
 func (*sumOracle) subscribe(l *oracle.Subscriptions[sumOracle]) {
 	oracle.On(l, func(o *sumOracle, _ *oracle.Call, e world.SumCompared) { o.verifyCompared(&e) })
+	oracle.On(l, func(o *sumOracle, _ *oracle.Call, e world.PageVerified) { o.verifyPage(&e) })
 	oracle.On(l, func(o *sumOracle, _ *oracle.Call, e pd.GetOutcome) {
 		if o.w.Conditions.Sums {
 			o.verifyDelivered(e.Node, e.Effect.Pages)
@@ -52,6 +53,10 @@ func (o *sumOracle) verifyCompared(e *world.SumCompared) {
 	if e.Transfer.Read {
 		source = &e.Transfer.Remote.Pages[p.Remote.Index]
 	}
+	if o.w.Conditions.Leased && o.w.ReadClock(e.Node) > e.Transfer.NotAfter {
+		o.countVoid(checkSumPassedOn) // The lease may be over: then the page may hold another chunk, and nobody uses the result.
+		return
+	}
 	if e.Transfer.WasFlipped() || source.WasFlippedIn(source.Generation) || o.messagesMayChange() {
 		o.countVoid(checkSumPassedOn)
 		return
@@ -59,6 +64,21 @@ func (o *sumOracle) verifyCompared(e *world.SumCompared) {
 	o.countJudged(checkSumPassedOn)
 	o.fail(checkSumPassedOn, "a page that reaches node %d by transfer %d has another checksum than was stated, and no bit was changed",
 		e.Node.AsSubject(), oracle.Transfer(e.Transfer.ID))
+}
+
+// verifyPage does the same for a page that the driver compares because the machine asked for it.
+func (o *sumOracle) verifyPage(e *world.PageVerified) {
+	pg := &e.Node.Pool.Pages[e.Page.Index]
+	switch {
+	case e.Same:
+		o.countJudged(checkSumPassedOn)
+	case pg.StoredFlipped == e.Page.Generation || o.messagesMayChange():
+		o.countVoid(checkSumPassedOn)
+	default:
+		o.countJudged(checkSumPassedOn)
+		o.fail(checkSumPassedOn, "page %d of node %d has another checksum than was stated, and no bit was changed",
+			e.Node.PageSubject(e.Page.Index), e.Node.AsSubject())
+	}
 }
 
 // verifyDelivered checks that a Get delivers each chunk with its checksum.
@@ -82,11 +102,11 @@ func (o *sumOracle) verifyDelivered(n *world.Node, pages []effects.Page) {
 	}
 }
 
-// mayLackSum reports whether a chunk of the plan may have no checksum: one that an owner writes to its requester, one of a
-// plain sender, or one whose key occurs twice in a put with two lengths.
+// mayLackSum reports whether a chunk of the plan may have no checksum: one of a plain sender, or one whose key occurs
+// twice in a put with two lengths.
 func (o *sumOracle) mayLackSum() bool {
 	return slices.ContainsFunc(o.w.SourcePlan.Jobs, func(j plan.Job) bool {
 		last := len(j.Keys) - 1
-		return j.Plain || j.Flags["push"] || last > 0 && slices.Contains(j.Keys[:last], j.Keys[last])
+		return j.Plain || last > 0 && slices.Contains(j.Keys[:last], j.Keys[last])
 	})
 }
