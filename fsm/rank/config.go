@@ -353,7 +353,7 @@ func (c *Config) registerPeersMax() uint32 {
 // to the engine.
 func (c *Config) enginePoolConfig() memory.PoolConfig {
 	p := memory.PoolConfig{Pages: c.Pages, ClassShare: c.Share(c.PeerSharePct), OriginShare: c.Share(c.OriginSharePct),
-		EngineShare: c.Share(c.EngineSharePct), Key: c.PoolKey}
+		TenantShare: c.Share(c.TenantSharePct), EngineShare: c.Share(c.EngineSharePct), Key: c.PoolKey}
 	if c.registersBlocks() {
 		p.EngineShare, p.Claimed = c.Pages, true
 	}
@@ -373,7 +373,8 @@ func (c *Config) arenaConfig() memory.PoolConfig {
 // numbers follow the numbers of the remaining pages.
 func (c *Config) devicePoolConfig() memory.PoolConfig {
 	return memory.PoolConfig{Pages: c.DevicePages, ClassShare: c.DevicePages, EngineShare: c.DevicePages, FirstIndex: c.deviceFirstPage(),
-		Key: "p2p_npu_buffer_size"}
+		TenantShare: uint32(max(1, uint64(c.DevicePages)*uint64(c.TenantSharePct)/100)),
+		Key:         "p2p_npu_buffer_size"}
 }
 
 // deviceFirstPage returns the number of the device pool's first page.

@@ -160,16 +160,19 @@ func (r *Rank) servePending(e *flow.Env) {
 	if e.Draining {
 		return
 	}
-	e.Pending.SetEngineHead(r.commands.FirstReserve())
+	e.Pending.SetEngineHead(r.commands.FirstReserve(&e.Env))
+	e.Pending.ReviewHeldBack(&e.Env, e.Store.TotalReadied())
 	c := e.Pending.FindCollector(&e.Env)
 	for idle := 0; idle < e.Pending.Classes() && e.Pending.HasWaiting(); idle++ {
 		if !e.Work.HasBudget() {
 			e.Out.Mark(flow.Marks.LineCut)
 			return
 		}
-		h, isEngine := e.Pending.NextHead(c)
+		h, isEngine := e.Pending.NextHead(&e.Env, c)
 		if isEngine && r.serveEngineHead(e) || h != 0 && r.servePeerHead(e, h) {
-			idle, c = -1, e.Pending.FindCollector(&e.Env) // All classes may be served again.
+			// All classes may be served again, and another reservation of the engine may be next.
+			e.Pending.SetEngineHead(r.commands.FirstReserve(&e.Env))
+			idle, c = -1, e.Pending.FindCollector(&e.Env)
 		}
 	}
 }
@@ -189,18 +192,17 @@ func (r *Rank) servePeerHead(e *flow.Env, h table.Handle) bool {
 	if result == allocqueue.Served {
 		e.Work.SpendRows(1 + keys)
 	}
-	return e.Pending.RecordResult(&e.Env, h, result, shortfall)
+	return e.Pending.RecordResult(&e.Env, h, result, shortfall, e.Store.TotalReadied())
 }
 
 // serveEngineHead gives our engine's oldest reservation its pages if that is possible now, and reports whether it did.
 func (r *Rank) serveEngineHead(e *flow.Env) bool {
-	_, n := r.commands.FirstReserve()
+	_, n := r.commands.FirstReserve(&e.Env)
 	if !e.Pools.FitsShare(e.Pool, allocqueue.EngineClass, n) || !e.Store.MakeRoom(&e.Env, e.Pool, n, 0) {
 		return false
 	}
 	e.Work.SpendRows(int(n))
 	r.commands.GrantFirst(&e.Env)
-	e.Pending.SetEngineHead(r.commands.FirstReserve())
 	e.Pending.CountEnginePass(&e.Env)
 	return true
 }

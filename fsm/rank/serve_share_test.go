@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -152,6 +153,62 @@ func TestInventedNamesHaveAShare(t *testing.T) {
 	r.wantWaits(more)
 	r.release(r.get(0, numberedKeys(0, 1))) // It is taken, and gives the share back.
 	r.wantGranted(more, 1)
+}
+
+// A tenant with its share of the pages waits while another tenant wants some, from whichever peer its chunks come. The
+// requests of other tenants behind it are served, those of the same tenant are not, and the refusal names the key.
+func TestTenantsHaveShares(t *testing.T) {
+	r := newShared(t, pagesMax, func(c *Config) { c.Pages, c.TenantSharePct = 8, 50 })
+	const half = 4
+	of := func(tenant effects.Tenant, from, n int) (list [][]byte) {
+		for _, k := range numberedKeys(from, n) {
+			list = append(list, protocol.AppendTenant(k, uint64(tenant)))
+		}
+		return list
+	}
+	first, second := r.connectPeer(1), r.connectPeer(2)
+	r.wantGranted(r.requestPages(first, of(tenantA, 0, half-1), nil), half-1)
+	r.wantGranted(r.requestPages(second, of(tenantB, 0, 1), nil), 1)
+	r.wantGranted(r.requestPages(second, of(tenantA, half-1, 1), nil), 1)
+	large := r.requestPages(first, of(tenantA, half, 2), nil)
+	small := r.requestPages(first, of(tenantA, half+2, 1), nil)
+	r.wantWaits(large)
+	r.wantWaits(small)
+	r.wantGranted(r.requestPages(first, of(tenantB, 1, 1), nil), 1) // It is behind requests that are held back.
+	g := r.grants[0]
+	r.landPages(g, g.Pages)
+	r.wantWaits(large)
+	r.release(r.get(0, of(tenantA, 0, 1))) // Its share has one page left, and the first request needs two.
+	r.wantWaits(large)
+	r.wantWaits(small)
+	r.release(r.get(0, of(tenantA, 1, 1)))
+	r.wantGranted(large, 2)
+	r.wantWaits(small)
+	r.advance(allocTimeout)
+	if reason := string(r.replies[small].Ext.Reason); !strings.HasPrefix(reason, "tenant_share_pct is ") {
+		t.Errorf("the refusal says %q", reason)
+	}
+}
+
+// The share of a tenant holds for what the engine reserves, and a reservation for another tenant is not kept waiting.
+func TestReservationsHaveTenants(t *testing.T) {
+	r := newShared(t, pagesMax, func(c *Config) {
+		c.Role, c.Pages, c.TenantSharePct, c.EngineSharePct, c.Retention = RoleBoth, 8, 50, 100, store.Cache
+	})
+	const half = 4
+	reserve := func(tenant effects.Tenant, n uint32) effects.Ticket {
+		return r.command(&engine.Reserve{Count: n, Tenant: tenant})
+	}
+	held := func(x effects.Ticket) int { return len(r.outcomes[x].Pages) }
+	first, other := reserve(tenantA, half), reserve(tenantB, 1)
+	more, next := reserve(tenantA, 1), reserve(tenantB, 1)
+	if held(first) != half || held(other) != 1 || held(more) != 0 || held(next) != 1 {
+		t.Fatalf("the reservations have %d, %d, %d and %d pages", held(first), held(other), held(more), held(next))
+	}
+	r.command(&engine.Release{Reserved: first})
+	if held(more) != 1 {
+		t.Error("a reservation waits although its tenant has no pages")
+	}
 }
 
 // On leased planes a peer's word ends a grant whose revocation is under way. The driver is still at that, so it counts

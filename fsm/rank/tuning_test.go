@@ -66,6 +66,7 @@ var untunedNumbers = map[string]string{
 	"rank devicePoolIndex":      "likewise",
 	"memory PoolsMax":           "how many kinds of pools there are",
 	"memory Fill 75":            "a default",
+	"memory tenantWaitersMax":   "more than requests can wait, of which WaitersMax and ReservesMax are drawn",
 	"link lastRows":             "a part of PeersMax, which is drawn",
 	"engine scheduleRetry 20":   "keeps a shift from overflowing: what is shifted is bounded by BackoffMax long before",
 	"notice scheduleRetry 20":   "likewise",

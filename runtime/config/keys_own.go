@@ -96,6 +96,10 @@ var nodeKeys = []key{
 		doc: "the largest percentage of the pool that all peers of one host, or of one identity at a host, may hold together, " +
 			"landed chunks included, while a peer of another host is active; at least `peer_share_pct`; 75 % if unset, or " +
 			"`peer_share_pct` if that is more"},
+	{name: "tenant_share_pct", kind: percentKind(1, func(d *draft) *uint32 { return &d.cfg.Machine.TenantSharePct }), def: "100",
+		doc: "the largest percentage of the pool for the chunks of one tenant, from all peers and the engine, while another " +
+			"tenant has pages or waits for some; 100 % is no limit. Lower it if one tenant can starve the others; a tenant " +
+			"without pages may have those of one request, however large"},
 	{name: "engine_share_pct", kind: percentKind(1, func(d *draft) *uint32 { return &d.cfg.Machine.EngineSharePct }),
 		doc: "with `pd_role: both`, the largest percentage of the pool that the engine may hold"},
 

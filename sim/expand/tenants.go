@@ -30,6 +30,9 @@ func AddTenants(p *plan.Plan) {
 	p.Profile = TenantsProfile
 	t := &p.Topology
 	t.KeyTenants = drawKeyTenants(p, at)
+	if at(1 << 40).ChancePermille(400) {
+		p.Bounds.TenantSharePct = uint32(at(1<<40|1).Between(25, 80))
+	}
 	for i := range p.NodeCount() {
 		d := at(1<<20 | uint64(i))
 		tenants := []uint32{0} // At the end of a run all nodes exchange chunks of the default tenant.

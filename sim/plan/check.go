@@ -210,6 +210,7 @@ func (p *Plan) checkTimes(c *checker) {
 	checkRange(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
 	checkRange(c, "bounds.engine_share_pct", b.EngineSharePct, 0, 100)
 	checkRange(c, "bounds.origin_share_pct", b.OriginSharePct, 0, 100)
+	checkRange(c, "bounds.tenant_share_pct", b.TenantSharePct, 0, 100)
 	if b.OriginSharePct > 0 && b.OriginSharePct < b.PeerSharePct {
 		c.addError("bounds.origin_share_pct is %d: give at least bounds.peer_share_pct, %d, or 0", b.OriginSharePct, b.PeerSharePct)
 	}

@@ -199,6 +199,8 @@ type Bounds struct {
 	EngineSharePct uint32 `yaml:"engine_share_pct,omitempty"`
 	// OriginSharePct is the share of the pool that all peers with one origin may have. 0: the whole pool.
 	OriginSharePct uint32 `yaml:"origin_share_pct,omitempty"`
+	// TenantSharePct is the share of the pool that the chunks of a tenant may have. 0: the whole pool.
+	TenantSharePct uint32 `yaml:"tenant_share_pct,omitempty"`
 	Staging        uint32 `yaml:"staging"` // pages into which the fetches of one receiver read
 	Offers         uint32 `yaml:"offers"`  // deferred offers of one receiver
 	Places         uint32 `yaml:"places"`  // chunks of the deferred offers

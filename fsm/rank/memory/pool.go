@@ -19,7 +19,7 @@
 //     grant id to a single grant (the comment of grant.go says how long that holds).
 //   - The pages of each fairness class are counted while their grant is in force or in quarantine, and after they have
 //     landed (see [Pools.FitsShare]). So are those of all classes whose peers have the same Origin (see
-//     [Pools.FitsOrigin]).
+//     [Pools.FitsOrigin]). The pages of each tenant are counted from the grant or reservation on (see [Pool.FitsTenant]).
 //   - A call that would break one of these rules panics.
 //
 // Example: a sender pushes two chunks, and the network loses the second one.
@@ -51,12 +51,13 @@ type page struct {
 	// grant is the write grant in force or in quarantine, or 0. Invariant (M1): a page with a write grant is not leased
 	// to a reader (LeasePages panics).
 	grant      effects.GrantID
-	position   uint32      // the index of the page within its write grant
-	readLeases uint32      // read grants on the page, in force or in quarantine
-	landedFor  landedClass // the class that the page landed for
-	next       uint32      // the next page of the frame: index plus 1; 0: none
-	sum        effects.Sum // the checksum that the content of this generation is to have; 0: none is known
-	reserved   bool        // the engine has reserved the page, so its commands may name the page
+	position   uint32       // the index of the page within its write grant
+	readLeases uint32       // read grants on the page, in force or in quarantine
+	landedFor  landedClass  // the class that the page landed for
+	tenant     table.Handle // the row of the tenant that the page counts for; 0: none
+	next       uint32       // the next page of the frame: index plus 1; 0: none
+	sum        effects.Sum  // the checksum that the content of this generation is to have; 0: none is known
+	reserved   bool         // the engine has reserved the page, so its commands may name the page
 }
 
 func (p *page) isFree() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 && p.readLeases == 0 }
@@ -79,9 +80,11 @@ type Pool struct {
 
 	usedByClass      []uint32 // by class: pages granted, in quarantine, promised, or (class 0) charged to the engine
 	landedByClass    landedCounts
+	tenants          tenantUses
 	landedByGroup    []landedGroup // by the slot of the group in groups.rows; slots after the last have no pages
 	classShare       uint32        // the limit of pages for one peer
 	originShare      uint32        // the limit of pages for all peers with one Origin
+	tenantShare      uint32        // the limit of pages for one tenant
 	engineShare      uint32        // the limit of pages for this rank's engine, which is class 0, where its pages are counted
 	openPages        uint32        // pages under write grants, in force or in quarantine
 	quarantinedPages uint32        // the part of open whose grant is in quarantine
@@ -102,6 +105,7 @@ func (p *Pool) recycle(index int, cfg PoolConfig, classes int) Pool {
 		id: id, key: cfg.Key, index: index, firstIndex: cfg.FirstIndex,
 		pages: table.RecycleSlice(p.pages, n), freeStack: table.RecycleSlice(p.freeStack, n), classShare: cfg.ClassShare,
 		engineShare: cfg.EngineShare, originShare: cmp.Or(cfg.OriginShare, cfg.Pages), landedByGroup: p.landedByGroup[:0],
+		tenantShare: cmp.Or(cfg.TenantShare, cfg.Pages), tenants: p.tenants.recycle(n),
 		usedByClass: table.RecycleSlice(p.usedByClass, classes), landedByClass: p.landedByClass.recycle(classes), claimed: cfg.Claimed,
 	}
 	if e.claimed {
@@ -156,6 +160,7 @@ func (p *Pool) freeIfUnused(i uint32) {
 		}
 		p.freedCount++
 		p.uncountLanded(pg)
+		p.uncountTenant(pg)
 		if pg.next == 0 {
 			return
 		}
@@ -245,13 +250,14 @@ func (p *Pool) IsEvictable(g effects.Page) bool {
 
 // MarkEvictable marks a page as evictable: its owner keeps it only until the memory is needed. Requests that wait for
 // memory are tried again. The page, and the pages of its frame, no longer count against the class that they landed for,
-// because any class can take the pages. MarkEvictable panics if anything but a single reference uses the page.
+// nor for a tenant, because any class can take the pages. MarkEvictable panics if anything but a single reference uses the page.
 func (p *Pool) MarkEvictable(g effects.Page) {
 	if !p.IsEvictable(g) {
 		panic(fmt.Sprintf("BUG: page %d is in use, and was to be spared", g.Index))
 	}
 	for next := g.Index + 1; next != 0; next = p.pageAt(next - 1).next {
 		p.uncountLanded(p.pageAt(next - 1))
+		p.uncountTenant(p.pageAt(next - 1))
 	}
 	p.freedCount++
 }

@@ -27,12 +27,13 @@ type Pools struct {
 type PoolConfig struct {
 	// Pages is the number of pages of the pool. ClassShare is the limit of pages that one class may be granted at a
 	// time, and OriginShare that of all classes whose peers have the same Origin, while a peer with another one is
-	// present; 0: all pages. EngineShare is the limit of pages for this rank's engine, where the engine's pages are counted.
+	// present; 0: all pages. TenantShare is the limit of pages of one tenant, while another tenant has or wants pages; 0:
+	// all pages. EngineShare is the limit of pages for this rank's engine, where the engine's pages are counted.
 	//
 	// FirstIndex, if not 0, makes the pool a continuation of pool 0: both have the same id, and the page numbers of
 	// this pool begin at FirstIndex. Messages within the node then name a page by its number alone, and drivers know
 	// where each range lies.
-	Pages, ClassShare, OriginShare, EngineShare, FirstIndex uint32
+	Pages, ClassShare, OriginShare, TenantShare, EngineShare, FirstIndex uint32
 	// Claimed says that the pages are the engine's own blocks. The engine names the pages that it lends (claim.go), and
 	// no page is taken that the engine did not name.
 	Claimed bool
@@ -177,6 +178,7 @@ func (ps *Pools) RecountShares(r *table.Recount, promised func()) {
 			}
 		}
 		r.Report("landed pages", classes, func(class int) int { return int(p.landedByClass.counts[class]) }, table.Bounded)
+		p.recountTenants(r)
 	}
 	ps.recountGroups(r)
 }

@@ -17,6 +17,9 @@ type Settings struct {
 	// OriginSharePct is the limit of the pool for all peers with one Origin, including pages that landed, while a peer with
 	// another Origin is present, in percent; at least PeerSharePct.
 	OriginSharePct uint32 // default 75, or PeerSharePct if that is more
+	// TenantSharePct is the limit of the pool for the chunks of one tenant, including pages that landed and reserved pages,
+	// while another tenant has pages or waits for some, in percent.
+	TenantSharePct uint32 // default 100: no limit
 	// EngineSharePct is the limit of the pool that this rank's engine may have reserved, in a rank of both roles, in
 	// percent.
 	EngineSharePct uint32 // default 50
@@ -28,6 +31,7 @@ func (s *Settings) Fill() {
 	kernel.SetDefault(&s.GrantsMax, 4096)
 	kernel.SetDefault(&s.PeerSharePct, 100)
 	kernel.SetDefault(&s.OriginSharePct, max(s.PeerSharePct, 75))
+	kernel.SetDefault(&s.TenantSharePct, 100)
 	kernel.SetDefault(&s.EngineSharePct, 50)
 }
 
@@ -40,6 +44,8 @@ func (s *Settings) Check() error {
 		return fmt.Errorf("rank: PeerSharePct is %d: give 1 to 100", s.PeerSharePct)
 	case s.OriginSharePct < s.PeerSharePct || s.OriginSharePct > 100:
 		return fmt.Errorf("rank: OriginSharePct is %d: give %d (PeerSharePct) to 100", s.OriginSharePct, s.PeerSharePct)
+	case s.TenantSharePct > 100:
+		return fmt.Errorf("rank: TenantSharePct is %d: give 1 to 100", s.TenantSharePct)
 	case s.EngineSharePct > 100:
 		return fmt.Errorf("rank: EngineSharePct is %d: give 1 to 100", s.EngineSharePct)
 	}

@@ -68,7 +68,7 @@ func NewClusterSetup(p *plan.Plan, flows Flows) ClusterSetup {
 			},
 			Memory: rank.Memory{
 				GrantsMax: b.Grants, PeerSharePct: b.PeerSharePct, EngineSharePct: b.EngineSharePct,
-				OriginSharePct: cmp.Or(b.OriginSharePct, 100),
+				OriginSharePct: cmp.Or(b.OriginSharePct, 100), TenantSharePct: b.TenantSharePct,
 			},
 			Store: rank.Store{ClaimTTL: effects.Duration(t.ClaimTTL)},
 			Peers: rank.Peers{PeersMax: b.Peers},

@@ -210,10 +210,18 @@ func (j *Job) reserveBatch(w *Cluster, n *world.Node, b int) {
 	count *= uint32(max(1, j.SenderPagesPerChunk))
 	j.Batches[b].attempts++
 	t := w.GiveCommand(n, Command{Kind: plan.CommandReserve, Job: j.Index, Batch: b, Count: count,
-		Body: w.bodies.reserves.AllocCopy(ops.Reserve{Count: count})}, InfoOf(n).Cfg.ReserveTimeout)
+		Body: w.bodies.reserves.AllocCopy(ops.Reserve{Count: count, Tenant: j.tenant(w)})}, InfoOf(n).Cfg.ReserveTimeout)
 	j.Batches[b].Reserve = t
 	w.MaybeAbort(n, t)
 	w.Commands[t-1].maybeReleaseEarly(w, n, t)
+}
+
+// tenant returns the tenant of the job's chunks.
+func (j *Job) tenant(w *Cluster) effects.Tenant {
+	if len(j.KeyNumbers) == 0 {
+		return 0
+	}
+	return effects.Tenant(protocol.TenantOf(j.Keys[0]))
 }
 
 // MaybeAbort draws whether the engine aborts the command t.

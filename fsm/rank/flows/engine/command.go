@@ -9,11 +9,13 @@ import (
 )
 
 // Reserve asks for Count pages of the pool, all or none. Reservations wait first in, first out, until Timeout has
-// passed (0: the configured default). The Deliver of a Reserve gives the pages, which belong to the engine until
-// Release.
+// passed (0: the configured default). The pages count for Tenant, the tenant of the chunks that they are for; while its
+// share keeps a reservation waiting, reservations for other tenants are served. The Deliver of a Reserve gives the pages,
+// which belong to the engine until Release.
 type Reserve struct {
 	Count   uint32
 	Timeout effects.Duration
+	Tenant  effects.Tenant
 }
 
 // Release gives back everything that the Reserve with ticket Reserved gave. If a Put or a Share still uses a page, the

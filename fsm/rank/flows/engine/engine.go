@@ -102,7 +102,7 @@ func (x *Engine) GrantWaiting(v *env.Env) { x.reserves.grantWaiting(v) }
 
 // FirstReserve returns the reservation that waits in the allocation queue, and how many pages it needs. FirstReserve
 // returns zero if there is none.
-func (x *Engine) FirstReserve() (table.Handle, uint32) { return x.reserves.firstWaiting() }
+func (x *Engine) FirstReserve(v *env.Env) (table.Handle, uint32) { return x.reserves.firstWaiting(v) }
 
 // GrantFirst gives pages to the reservation that FirstReserve returned. The reservation must be next in the queue, the
 // pages must be free, and the engine's share must allow them.

@@ -42,6 +42,7 @@ func (x *reserves) handOverPages(v *env.Env, c *Store) (effects.Code, *effects.W
 		}
 	}
 	r.pages = remaining
+	countTenant(v, c.Keys, c.Pages)
 	if x.cfg.inAllocQueue {
 		v.Pools.DischargeEngine(v.EnginePool(), uint32(found))
 	}

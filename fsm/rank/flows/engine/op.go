@@ -47,9 +47,11 @@ type Op struct {
 	reason     *effects.Why // set when something failed; may be nil
 }
 
-// BeginCommand initializes the Op for a command and holds the command's pages. BeginCommand reuses the memory of the Op
+// BeginCommand initializes the Op for a command and holds the command's pages, which count for the tenant of the keys from
+// now on. BeginCommand reuses the memory of the Op
 // that was here before.
-func (o *Op) BeginCommand(v *env.Env, t effects.Ticket, pages []effects.Page, timeout effects.Duration) {
+func (o *Op) BeginCommand(v *env.Env, t effects.Ticket, keys [][]byte, pages []effects.Page, timeout effects.Duration) {
+	countTenant(v, keys, pages)
 	*o = Op{Ticket: t, Pages: append(o.Pages[:0], pages...), Timeout: timeout, Deadline: v.Now.Add(timeout)}
 	for _, page := range pages {
 		v.EnginePool().HoldPage(page)

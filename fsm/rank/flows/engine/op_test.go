@@ -40,7 +40,7 @@ func TestOp(t *testing.T) {
 			v := &env.Env{Now: 1, Out: &out, Pools: &pools, Pool: pools.Pool(0), Timers: &timers}
 			pages := v.Pool.TakePages(1, nil)
 			var o Op
-			o.BeginCommand(v, 7, pages, 10)
+			o.BeginCommand(v, 7, nil, pages, 10)
 			v.Timers.Set(&o.Timer, o.Deadline, kernel.Ref{Owner: kernel.OwnerPushSource})
 			if !v.Pool.HasHold(pages[0]) || !panics(o.MustBeFinished) || !panics(func() { o.ReturnPages(v) }) {
 				t.Fatal("a command that has begun holds nothing, or may end, or have its memory back")

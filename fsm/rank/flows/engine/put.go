@@ -53,6 +53,13 @@ func (x *Engine) AcceptPut(v *env.Env, t effects.Ticket, c *Put, open int, fits 
 	return AcceptedPut{Ticket: t, Request: request, Operation: x.NextOperation(), Timeout: timeout}, true
 }
 
+// countTenant counts reserved pages for the tenant of the chunks that a command has named for them.
+func countTenant(v *env.Env, keys [][]byte, pages []effects.Page) {
+	if len(keys) > 0 {
+		v.EnginePool().CountTenant(effects.Tenant(protocol.TenantOf(keys[0])), pages)
+	}
+}
+
 // validatePut checks the arguments of a Put, and returns the code and the reason if they are not valid.
 func (x *Engine) validatePut(v *env.Env, c *Put, fits ChunkLimit, draining bool) (effects.Code, *effects.Why) {
 	n := len(c.Keys)

@@ -31,6 +31,8 @@ type reservesConfig struct {
 type reserve struct {
 	ticket effects.Ticket
 	count  uint32
+	tenant effects.Tenant
+	waiter table.Handle   // while waiting: counts the reservation for the tenant (Pool.AddTenantWaiter)
 	pages  []effects.Page // empty while waiting
 	timer  kernel.TimerID `snap:"set"`
 }
@@ -73,7 +75,7 @@ func (x *reserves) addReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	if timeout == 0 {
 		timeout = x.cfg.timeout
 	}
-	*r = reserve{ticket: t, count: c.Count, pages: r.pages[:0]}
+	*r = reserve{ticket: t, count: c.Count, tenant: c.Tenant, waiter: v.EnginePool().AddTenantWaiter(c.Tenant), pages: r.pages[:0]}
 	v.Tickets.Add(t, engineRef(kindReserve, h))
 	x.slab.PushBack(&x.waiting, h)
 	v.Timers.Set(&r.timer, v.Now.Add(timeout), engineRef(kindReserve, h))
@@ -104,19 +106,29 @@ func (x *reserves) onTimer(v *env.Env, h table.Handle) {
 // isWaiting reports whether a reservation has no pages yet.
 func (x *reserves) isWaiting(h table.Handle) bool { return x.slab.InList(h) }
 
-// firstCount returns how many pages the first waiting reservation needs. firstCount reports false if none waits.
-func (x *reserves) firstCount() (pages uint32, ok bool) {
-	if r := x.slab.Get(x.waiting.Front()); r != nil {
-		return r.count, true
+// nextWaiting returns the first waiting reservation that the share of its tenant does not hold back, and how many pages it
+// needs. nextWaiting returns zero if there is none.
+func (x *reserves) nextWaiting(v *env.Env) (h table.Handle, pages uint32) {
+	pool := v.EnginePool()
+	pool.BeginTenantScan()
+	for h := x.waiting.Front(); h != 0; h = x.slab.Next(h) {
+		r := x.slab.Get(h)
+		switch {
+		case pool.FitsTenant(r.tenant, r.count) && !pool.IsTenantMarked(r.waiter):
+			return h, r.count
+		case pool.IsTenantMarked(r.waiter): // An earlier reservation for the tenant comes first.
+		default:
+			pool.MarkTenant(r.waiter)
+		}
 	}
-	return 0, false
+	return 0, 0
 }
 
 // firstWaiting returns the first reservation that waits in the allocation queue, and how many pages it needs.
 // firstWaiting returns zero if there is none.
-func (x *reserves) firstWaiting() (h table.Handle, pages uint32) {
-	if pages, ok := x.firstCount(); ok && x.cfg.inAllocQueue {
-		return x.waiting.Front(), pages
+func (x *reserves) firstWaiting(v *env.Env) (h table.Handle, pages uint32) {
+	if x.cfg.inAllocQueue {
+		return x.nextWaiting(v)
 	}
 	return 0, 0
 }
@@ -127,31 +139,30 @@ func (x *reserves) grantWaiting(v *env.Env) {
 	if x.cfg.inAllocQueue {
 		return
 	}
-	for count, ok := x.firstCount(); ok && count <= v.EnginePool().FreePages(); count, ok = x.firstCount() {
+	for h, count := x.nextWaiting(v); h != 0 && count <= v.EnginePool().FreePages(); h, count = x.nextWaiting(v) {
 		if !v.Work.HasBudget() {
 			v.Out.Mark(Marks.ReservesCut)
 			return
 		}
 		v.Work.SpendRows(int(count))
-		x.grantPages(v, count)
+		x.grantPages(v, h)
 	}
 }
 
-// grantFirst gives pages to the first waiting reservation, which is next, and counts them in the engine's share. The
+// grantFirst gives pages to the waiting reservation that firstWaiting returns, and counts them in the engine's share. The
 // pages must be free, and the engine's share must allow them.
 func (x *reserves) grantFirst(v *env.Env) {
-	count, _ := x.firstCount()
-	v.Pools.ChargeEngine(v.EnginePool(), count)
-	x.grantPages(v, count)
+	h, _ := x.firstWaiting(v)
+	v.Pools.ChargeEngine(v.EnginePool(), x.slab.Get(h).count)
+	x.grantPages(v, h)
 }
 
-// grantPages gives count pages to the first waiting reservation. The pages belong to the engine until their Release.
-func (x *reserves) grantPages(v *env.Env, count uint32) {
-	h := x.waiting.Front()
+// grantPages gives a waiting reservation its pages. The pages belong to the engine until their Release.
+func (x *reserves) grantPages(v *env.Env, h table.Handle) {
 	r := x.slab.Get(h)
-	x.slab.Unlink(&x.waiting, h)
-	v.Timers.Stop(&r.timer)
-	r.pages = v.EnginePool().TakePages(count, r.pages[:0])
+	r.pages = v.EnginePool().TakePages(r.count, r.pages[:0])
+	v.EnginePool().CountTenant(r.tenant, r.pages)
+	x.endWait(v, h, r)
 	for i := range r.pages {
 		v.EnginePool().ReservePage(r.pages[i])
 		r.pages[i].Length = x.cfg.pageBytes // The engine may fill and lend the whole page.
@@ -160,20 +171,32 @@ func (x *reserves) grantPages(v *env.Env, count uint32) {
 	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
 }
 
+// endWait takes a reservation out of the queue.
+func (x *reserves) endWait(v *env.Env, h table.Handle, r *reserve) {
+	x.slab.Unlink(&x.waiting, h)
+	v.Timers.Stop(&r.timer)
+	v.EnginePool().DropTenantWaiter(r.waiter)
+	r.waiter = 0
+}
+
 // failReserve refuses a waiting reservation.
 func (x *reserves) failReserve(v *env.Env, h table.Handle, code effects.Code) {
 	v.Out.Mark(Marks.ReserveFailed)
 	r := x.slab.Get(h)
-	x.slab.Unlink(&x.waiting, h)
-	x.queueMoved = true
-	v.Timers.Stop(&r.timer)
 	pool := v.EnginePool()
+	fitsTenant := pool.FitsTenant(r.tenant, r.count)
+	x.endWait(v, h, r)
+	x.queueMoved = true
 	free, total := formatCount(pool.FreePages()), formatCount(pool.TotalPages())
 	why := &effects.Why{
 		Stage: effects.StageMemory, Field: "Count", Theirs: formatCount(r.count),
 		Ours: "at most the " + free + " pages that are free of " + total,
 	}
-	if x.cfg.inAllocQueue && r.count <= pool.FreePages() {
+	switch {
+	case !fitsTenant:
+		why.Ours = formatCount(pool.TenantUse(r.tenant)) + " of at most " + formatCount(pool.TenantLimit()) + " of " + total +
+			" pages in use by the chunks of this tenant (tenant_share_pct)"
+	case x.cfg.inAllocQueue && r.count <= pool.FreePages():
 		why.Ours = "its turn: the " + free + " pages that are free of " + total +
 			" are kept for a peer, or beyond the engine's " + formatCount(pool.EngineLimit()) + " (engine_share_pct)"
 	}

@@ -76,6 +76,7 @@ func (x *Engine) OnShare(v *env.Env, s *store.Store, t effects.Ticket, c *Share,
 	}
 	h, r := x.shares.rows.Add()
 	*r = pageShare{ticket: t, pages: append(r.pages[:0], c.Pages...)}
+	countTenant(v, c.Keys, c.Pages)
 	for i, key := range c.Keys {
 		page := c.Pages[i]
 		page.Length = uint32(x.cfg.PageBytes)

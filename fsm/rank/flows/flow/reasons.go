@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/env"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/protocol"
@@ -59,6 +60,8 @@ func (e *Env) NoRoom(q *allocqueue.Row) *effects.Why {
 			Theirs: FormatCount(max(1, n/int(all.LayersPerChunk()))) + " more", Remedy: "retry when chunks are whole, or raise " +
 				"layerwise.bundles of the receiver, or leave it out",
 		}
+	case !e.Pool.FitsTenant(q.Tenant, q.PagesMax):
+		return TenantShareReason(e.Pool, q.Tenant, FormatCount(n)+unit)
 	case !e.Pools.FitsOrigin(e.Pool, q.Class, q.PagesMax):
 		return &effects.Why{
 			Field: "origin_share_pct", Ours: FormatCount(e.Pools.OriginUse(e.Pool, q.Class)) + " of at most " +
@@ -89,6 +92,15 @@ func (e *Env) NoRoom(q *allocqueue.Row) *effects.Why {
 	w := NoPagesReason(&e.Env, n)
 	w.Theirs = FormatCount(n) + unit
 	return w
+}
+
+// TenantShareReason returns the reason that a tenant may have no more pages of a pool.
+func TenantShareReason(pool *memory.Pool, tenant effects.Tenant, wanted string) *effects.Why {
+	return &effects.Why{
+		Field: "tenant_share_pct", Ours: FormatCount(pool.TenantUse(tenant)) + " of at most " + FormatCount(pool.TenantLimit()) + " of " +
+			FormatCount(pool.TotalPages()) + " pages in use by the chunks of this tenant,",
+		Theirs: wanted, Remedy: "retry when its chunks were read, or raise tenant_share_pct or " + pool.ConfigKey() + " of the receiver",
+	}
 }
 
 // NoPagesReason returns the reason that there is no memory for a number of chunks.

@@ -69,7 +69,7 @@ func (r *Rooms) ShortfallOf(p *landing.Plan, until effects.Time) allocqueue.Shor
 // MayFit reports whether a pending request may fit now, as far as that can be decided without looking at its keys.
 func (e *Env) MayFit(q *allocqueue.Row) bool {
 	return e.Landings.HasRoom(&e.Env, &e.Store, int(q.PagesMax)) &&
-		!q.Shortfall.StillApplies(&e.Env, q.Class, e.Store.TotalReadied(), e.Store.EvictablePages(e.Pool))
+		!q.StillApplies(&e.Env, e.Store.TotalReadied(), e.Store.EvictablePages(e.Pool))
 }
 
 // LoseChunks notes that the chunks of a refused request or offer are not expected from this source any more. If the

@@ -21,7 +21,7 @@ func (f *Source) finishRun(e *flow.Env, t effects.Ticket, c *Finish) {
 	}
 	at, s := f.saves.Add()
 	*s = save{Op: engine.Op{Pages: s.Pages}}
-	s.BeginCommand(&e.Env, t, c.Pages, r.timeout)
+	s.BeginCommand(&e.Env, t, nil, c.Pages, r.timeout)
 	r.finishSave, r.chunkCount = at, max(r.base, c.Tokens/e.Cfg.Layout.TokenCount())
 	e.Tickets.Add(t, sourceRef(kindRun, h))
 	e.Timers.Stop(&r.timer)

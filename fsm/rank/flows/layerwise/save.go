@@ -27,7 +27,7 @@ func (f *Source) saveLayer(e *flow.Env, t effects.Ticket, c *Save) {
 	}
 	at, s := f.saves.Add()
 	*s = save{Op: engine.Op{Pages: s.Pages}}
-	s.BeginCommand(&e.Env, t, c.Pages, 0)
+	s.BeginCommand(&e.Env, t, c.Keys, c.Pages, 0)
 	if from > c.First {
 		e.Out.Mark(Marks.LayerAgain)
 	}

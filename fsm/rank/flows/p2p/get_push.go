@@ -34,7 +34,7 @@ func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *getRow) bool {
 		return false
 	}
 	f.keys = f.keys[r.presentCount:]
-	if !f.mayTakePages(e) || !e.Landings.HasRoom(&e.Env, &e.Store, len(f.keys)) {
+	if !f.mayTakePages(e, f.keys[0]) || !e.Landings.HasRoom(&e.Env, &e.Store, len(f.keys)) {
 		f.failUnsentNoPages(e, h, r)
 		return false
 	}
@@ -101,7 +101,7 @@ func (r *getRow) listKeys(into [][]byte) [][]byte {
 // failUnsentNoPages ends a get that was not sent, because there is no memory for the chunks.
 func (f *Requester) failUnsentNoPages(e *flow.Env, h table.Handle, r *getRow) {
 	e.Out.Mark(Marks.NoRoom)
-	r.setReason(effects.NoMemory, *noPagesReason(e, len(f.keys)))
+	r.setReason(effects.NoMemory, *noPagesReason(e, f.keys))
 	f.finishUnsent(e, h, r, effects.NoMemory)
 }
 

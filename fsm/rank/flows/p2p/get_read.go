@@ -120,7 +120,7 @@ func (f *Requester) startRead(e *flow.Env, h table.Handle, r *getRow) {
 	for i := range m.HitChunks {
 		f.keys = append(f.keys, r.keyAt(int(r.presentCount+i)))
 	}
-	if !f.mayTakePages(e) || !e.Landings.HasRoom(&e.Env, &e.Store, len(f.keys)) {
+	if !f.mayTakePages(e, f.keys[0]) || !e.Landings.HasRoom(&e.Env, &e.Store, len(f.keys)) {
 		f.failNoPages(e, h, r)
 		return
 	}
@@ -161,14 +161,14 @@ func (f *Requester) startRead(e *flow.Env, h table.Handle, r *getRow) {
 	}, getRef(kindTransfer, h))
 }
 
-// mayTakePages reports whether pages may be taken before the allocation requests that wait. Nothing waits for pages of
-// the device pool.
-func (f *Requester) mayTakePages(e *flow.Env) bool {
+// mayTakePages reports whether pages for chunks of the tenant of a key may be taken before the allocation requests that
+// wait. Nothing waits for pages of the device pool.
+func (f *Requester) mayTakePages(e *flow.Env, key []byte) bool {
 	if e.LandingPool() != e.Pool {
 		return true
 	}
-	waiting, _ := e.Commands.FirstReserve()
-	return waiting == 0 && e.Pending.CanServeNow(&e.Env, ownClass)
+	waiting, _ := e.Commands.FirstReserve(&e.Env)
+	return waiting == 0 && e.Pending.CanServeNow(&e.Env, ownClass, effects.Tenant(protocol.TenantOf(key)))
 }
 
 // recordPassing records that pages are taken before allocation requests that may be waiting.
@@ -179,8 +179,11 @@ func (f *Requester) recordPassing(e *flow.Env) {
 }
 
 // noPagesReason returns the reason for a get without memory for its chunks.
-func noPagesReason(e *flow.Env, keys int) *effects.Why {
-	pool := e.LandingPool()
+func noPagesReason(e *flow.Env, chunks [][]byte) *effects.Why {
+	pool, keys, tenant := e.LandingPool(), len(chunks), effects.Tenant(protocol.TenantOf(chunks[0]))
+	if !pool.FitsTenant(tenant, uint32(keys)) {
+		return flow.TenantShareReason(pool, tenant, flow.FormatCount(keys)+" chunks")
+	}
 	if pool == e.Pool {
 		return flow.NoPagesReason(&e.Env, keys)
 	}
@@ -194,7 +197,7 @@ func noPagesReason(e *flow.Env, keys int) *effects.Why {
 // failNoPages ends a get without memory. A later get may succeed.
 func (f *Requester) failNoPages(e *flow.Env, h table.Handle, r *getRow) {
 	e.Out.Mark(Marks.NoRoom)
-	r.setReason(effects.NoMemory, *noPagesReason(e, len(f.keys)))
+	r.setReason(effects.NoMemory, *noPagesReason(e, f.keys))
 	f.finishGet(e, h, r, effects.NoMemory)
 }
 

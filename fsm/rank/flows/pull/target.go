@@ -146,8 +146,8 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 		t.keepOffer(e, ev, class)
 		return
 	}
-	reached := e.Links.ReachPeer(&e.Env, class)
-	if reached != 0 && e.Pending.CanServeNow(&e.Env, class) {
+	reached, tenant := e.Links.ReachPeer(&e.Env, class), effects.Tenant(protocol.TenantOf(m.Keys[0]))
+	if reached != 0 && e.Pending.CanServeNow(&e.Env, class, tenant) {
 		if _, done := t.startRead(e, reached, from); done {
 			e.Pending.CountPass(&e.Env, class)
 			return
@@ -155,8 +155,8 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 	}
 	timeout := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.AllocTimeout)))
 	row := allocqueue.Row{
-		Owner: kernel.OwnerPullTarget, ContentHash: e.HashBatch(class, m.Keys, m.LastChunkTokens), OfferID: m.PullID, Class: class,
-		RequestHash: request, Peer: peerID,
+		Owner: kernel.OwnerPullTarget, ContentHash: e.HashBatch(class, m.Keys, m.LastChunkTokens), OfferID: m.PullID,
+		Class: class, Tenant: tenant, RequestHash: request, Peer: peerID,
 		Operation: operation, Attempt: m.Ext.Attempt,
 		AwaitsLink: reached == 0 && e.Pending.WaitsForLink(class),
 	}

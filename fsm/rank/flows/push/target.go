@@ -167,7 +167,8 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 	}
 	// A request that continues chunks of layers takes pages that were promised to it. So the request overtakes
 	// none, and waiting requests may depend on its end.
-	if e.Pending.CanServeNow(&e.Env, class) || t.namesLayers() && m.Ext.Opened != 0 {
+	tenant := effects.Tenant(protocol.TenantOf(m.Keys[0]))
+	if e.Pending.CanServeNow(&e.Env, class, tenant) || t.namesLayers() && m.Ext.Opened != 0 {
 		if _, done := t.serveRequest(e, ev.Request, class, peerID, operation, request); done {
 			e.Pending.CountPass(&e.Env, class)
 			return
@@ -178,8 +179,9 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 		timeout = effects.Duration(min(m.Ext.PatienceNS, uint64(timeout)))
 	}
 	row := allocqueue.Row{
-		Owner: kernel.OwnerPushTarget, Class: class, RequestHash: request, ContentHash: e.HashBatch(class, m.Keys, m.LastChunkTokens),
-		Peer: peerID, Operation: operation, PagesMax: m.Ext.Layers,
+		Owner: kernel.OwnerPushTarget, Class: class, Tenant: tenant, RequestHash: request,
+		ContentHash: e.HashBatch(class, m.Keys, m.LastChunkTokens),
+		Peer:        peerID, Operation: operation, PagesMax: m.Ext.Layers,
 	}
 	t.hashChunks(e, class)
 	if len(m.Ext.Carried) > 0 { // Carried bytes do not wait: the reply names pages for the chunks.

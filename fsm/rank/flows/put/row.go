@@ -164,7 +164,7 @@ func (r *Row) InitRow(e *flow.Env, c *engine.Put, a *Admission, ref kernel.Ref) 
 		Batch: Batch{keys: r.keys[:0], keyEnds: r.keyEnds[:0], LastTokens: c.LastChunkTokens},
 		Peer:  a.Peer, PeerAddr: link.PeerAddr(c.Peer), Request: a.Request, Operation: a.Operation, chunks: a.chunks,
 	}
-	r.BeginCommand(&e.Env, a.Ticket, c.Pages, a.Timeout)
+	r.BeginCommand(&e.Env, a.Ticket, c.Keys, c.Pages, a.Timeout)
 	for _, key := range c.Keys {
 		r.keys = append(r.keys, key...)
 		r.keyEnds = append(r.keyEnds, uint32(len(r.keys)))

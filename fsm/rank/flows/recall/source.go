@@ -129,7 +129,7 @@ func (f *Source) startRecall(e *flow.Env, t effects.Ticket, c *Recall) {
 		Op: engine.Op{Pages: r.Pages}, keys: r.keys[:0], keyEnds: r.keyEnds[:0], requestID: append(r.requestID[:0], c.Request...),
 		peer: peer, peerAddr: c.Peer.linkAddr(), peerConn: connHandle, operation: f.lastOperation,
 	}
-	r.BeginCommand(&e.Env, t, c.Pages, timeout)
+	r.BeginCommand(&e.Env, t, c.Keys, c.Pages, timeout)
 	for _, key := range c.Keys {
 		r.keys = append(r.keys, key...)
 		r.keyEnds = append(r.keyEnds, uint32(len(r.keys)))

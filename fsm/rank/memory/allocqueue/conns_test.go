@@ -6,13 +6,14 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/env"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
 )
 
 // What was asked on a connection that is gone is condemned with it, and nothing else: neither what was asked on another
 // one, nor what was asked again since.
 func TestCondemnConn(t *testing.T) {
 	timers := kernel.NewTimers(4)
-	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &timers}
+	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &timers, Pool: new(memory.Pool)}
 	p := New(Settings{WaitersMax: 8, WaitingBytes: 4 << 10, BypassMax: 2}, 2)
 	on := []effects.Conn{7, 7, 8, 7}
 	for i, conn := range on {

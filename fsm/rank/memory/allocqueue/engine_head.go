@@ -30,18 +30,18 @@ func (p *Queue) SetEngineHead(h table.Handle, pages uint32) {
 // CountEnginePass counts a pass by the engine against the heads of all other classes.
 func (p *Queue) CountEnginePass(v *env.Env) { p.CountPass(v, EngineClass) }
 
-// A queueHead is the first request of a class.
+// A queueHead is the request of a class that is served next.
 type queueHead struct {
 	pages     uint32
 	passCount *uint32
 }
 
 // headOf returns the head of a class, and false if no request of the class waits.
-func (p *Queue) headOf(class int) (queueHead, bool) {
+func (p *Queue) headOf(v *env.Env, class int) (queueHead, bool) {
 	if class == EngineClass {
 		return queueHead{pages: p.engineHead.pages, passCount: &p.engineHead.passCount}, p.engineHead.reservation != 0
 	}
-	h := p.queues[class].Front()
+	h := p.frontOf(v, class)
 	if h == 0 {
 		return queueHead{}, false
 	}

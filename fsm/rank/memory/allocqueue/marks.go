@@ -11,4 +11,5 @@ var Marks = effects.NewMarks[struct {
 	RequestExpired   effects.Mark
 	RequesterLost    effects.Mark
 	RequestAbandoned effects.Mark
+	TenantHeldBack   effects.Mark
 }](8)

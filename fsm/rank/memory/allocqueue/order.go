@@ -10,6 +10,10 @@ import (
 // class, and in turn between classes. A request that needs few pages may pass a head that needs many, but only a
 // bounded number of times. When a head was passed BypassMax times, the class of the head collects: no further class is
 // served until this head is.
+//
+// A request that only the share of its tenant keeps from pages is held back: it and the requests of the same tenant in
+// the class stay where they are, and the first request of another tenant is the head of the class. Otherwise a tenant
+// with too many pages would keep the other tenants of its senders waiting.
 
 // A Shortfall says what a request was short of: pages for the chunks that were not here. The request can be judged
 // later without another lookup of the keys: the number of missing chunks is at least Pages, less the number of chunks
@@ -23,16 +27,83 @@ type Shortfall struct {
 // MaxTime is the latest possible time.
 const MaxTime = effects.Time(1<<63 - 1)
 
-// StillApplies reports whether a request need not be tried again: the pages that are free, or that could be freed
+// StillApplies reports whether a request that was tried need not be tried again: the pages that are free, or that could be freed
 // (spare), certainly do not suffice. Without this check each page that becomes free would cause a lookup of all keys of
 // the request.
-func (s Shortfall) StillApplies(v *env.Env, class int, readied uint64, spare uint32) bool {
-	since := readied - s.TotalReadied
-	if uint64(s.Pages) <= since || v.Now > s.ReadableUntil {
+func (q *Row) StillApplies(v *env.Env, readied uint64, spare uint32) bool {
+	n := q.Shortfall.pagesLacking(readied)
+	if n == 0 || v.Now > q.Shortfall.ReadableUntil {
 		return false
 	}
-	n := s.Pages - uint32(since)
-	return n > v.Pool.FreePages()+spare || !v.Pools.FitsShare(v.Pool, class, n) || !v.Pools.HasGrantSlot()
+	return n > v.Pool.FreePages()+spare || !v.Pools.FitsShare(v.Pool, q.Class, n) || !v.Pool.FitsTenant(q.Tenant, n) ||
+		!v.Pools.HasGrantSlot()
+}
+
+// pagesLacking returns a number of pages that are certainly still missing.
+func (s Shortfall) pagesLacking(readied uint64) uint32 {
+	if since := readied - s.TotalReadied; since < uint64(s.Pages) {
+		return s.Pages - uint32(since)
+	}
+	return 0
+}
+
+// exceedsTenant reports whether the share of the tenant keeps a request that was tried from pages.
+func (q *Row) exceedsTenant(v *env.Env, readied uint64) bool {
+	n := q.Shortfall.pagesLacking(readied)
+	return n > 0 && v.Now <= q.Shortfall.ReadableUntil && !v.Pool.FitsTenant(q.Tenant, n)
+}
+
+// frontOf returns the request of a class that is served next, or zero: the first one without a request of its tenant
+// before it, or at its place, that is held back.
+func (p *Queue) frontOf(v *env.Env, class int) table.Handle {
+	h := p.queues[class].Front()
+	if p.heldBackCount == 0 {
+		return h
+	}
+	v.Pool.BeginTenantScan()
+	for ; h != 0; h = p.rows.Next(h) {
+		q := p.rows.Get(h)
+		if q.heldBack {
+			v.Pool.MarkTenant(q.tenantRow)
+		} else if !v.Pool.IsTenantMarked(q.tenantRow) {
+			return h
+		}
+	}
+	return 0
+}
+
+// mustFollow reports whether a request of the tenant that arrives now in the class has to wait for earlier requests: one is
+// not held back, or is of the same tenant.
+func (p *Queue) mustFollow(v *env.Env, class int, tenant effects.Tenant) bool {
+	if p.heldBackCount == 0 || p.frontOf(v, class) != 0 {
+		return p.queues[class].Len() > 0
+	}
+	for h := p.queues[class].Front(); h != 0; h = p.rows.Next(h) {
+		if p.rows.Get(h).Tenant == tenant {
+			return true
+		}
+	}
+	return false
+}
+
+// ReviewHeldBack lets requests that were held back have a turn again, if their tenants may have pages now.
+func (p *Queue) ReviewHeldBack(v *env.Env, readied uint64) {
+	for slot := int32(0); p.heldBackCount > 0 && slot < p.rows.Slots(); slot++ {
+		if q := p.rows.Get(p.rows.At(slot)); q != nil && q.heldBack && !q.exceedsTenant(v, readied) {
+			p.setHeldBack(q, false)
+		}
+	}
+}
+
+// setHeldBack records whether a request is held back.
+func (p *Queue) setHeldBack(q *Row, heldBack bool) {
+	switch {
+	case heldBack && !q.heldBack:
+		p.heldBackCount++
+	case !heldBack && q.heldBack:
+		p.heldBackCount--
+	}
+	q.heldBack = heldBack
 }
 
 // TryResult is the result of a turn.
@@ -53,10 +124,10 @@ func ResultOf(shortfall Shortfall, done bool) (TryResult, Shortfall) {
 	return Short, shortfall
 }
 
-// CanServeNow reports whether a request that arrives now may be served at once: no request of the same class waits, and
-// no class collects.
-func (p *Queue) CanServeNow(v *env.Env, class int) bool {
-	if p.queues[class].Len() > 0 {
+// CanServeNow reports whether a request of a tenant that arrives now may be served at once: no request of the same class
+// waits, except ones of other tenants that are held back, and no class collects.
+func (p *Queue) CanServeNow(v *env.Env, class int, tenant effects.Tenant) bool {
+	if p.mustFollow(v, class, tenant) {
 		return false
 	}
 	_, collecting := p.collectingClass(v)
@@ -79,7 +150,7 @@ func (p *Queue) collectingClass(v *env.Env) (collecting int, found bool) {
 	}
 	passed := p.cfg.BypassMax
 	for class := range p.queues {
-		x, waits := p.headOf(class)
+		x, waits := p.headOf(v, class)
 		if !waits {
 			continue
 		}
@@ -97,7 +168,7 @@ func (p *Queue) CountPass(v *env.Env, served int) {
 		return
 	}
 	for class := range p.queues {
-		if x, waits := p.headOf(class); waits && class != served && v.Pools.FitsShare(v.Pool, class, x.pages) {
+		if x, waits := p.headOf(v, class); waits && class != served && v.Pools.FitsShare(v.Pool, class, x.pages) {
 			*x.passCount++
 		}
 	}
@@ -119,10 +190,10 @@ func (p *Queue) FindCollector(v *env.Env) (c Collector) {
 // NextHead returns the head of the class that has the turn, and advances the turn. NextHead returns zero if no request
 // of the class waits, or if another class collects. isEngine reports that the turn belongs to this rank's engine. A
 // round is over when as many consecutive calls as there are classes returned nothing or a request that stays short.
-func (p *Queue) NextHead(c Collector) (h table.Handle, isEngine bool) {
+func (p *Queue) NextHead(v *env.Env, c Collector) (h table.Handle, isEngine bool) {
 	class := p.turn
 	p.turn = (p.turn + 1) % len(p.queues)
-	if _, waits := p.headOf(class); !waits {
+	if _, waits := p.headOf(v, class); !waits {
 		return 0, false
 	}
 	if c.active && c.class != class {
@@ -131,16 +202,21 @@ func (p *Queue) NextHead(c Collector) (h table.Handle, isEngine bool) {
 	if class == EngineClass {
 		return 0, true
 	}
-	return p.queues[class].Front(), false
+	return p.frontOf(v, class), false
 }
 
-// RecordResult records the result of a head's turn, and reports whether the queue has moved.
-func (p *Queue) RecordResult(v *env.Env, h table.Handle, result TryResult, shortfall Shortfall) bool {
+// RecordResult records the result of a head's turn, and reports whether the queue has moved: the request left the queue, or
+// is held back from now on. readied is the present value of Store.TotalReadied.
+func (p *Queue) RecordResult(v *env.Env, h table.Handle, result TryResult, shortfall Shortfall, readied uint64) bool {
 	q := p.rows.Get(h)
 	switch result {
 	case Short:
 		q.Shortfall = shortfall
-		return false
+		if q.exceedsTenant(v, readied) {
+			v.Out.Mark(Marks.TenantHeldBack)
+			p.setHeldBack(q, true)
+		}
+		return q.heldBack
 	case Unlinked:
 		// The offer joins the offers that wait for a link. The requests behind it may be served, but this does not
 		// count as a pass.

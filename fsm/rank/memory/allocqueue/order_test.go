@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/env"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -15,7 +16,7 @@ import (
 // being looked at.
 func TestRequeueLinkedKeepsAge(t *testing.T) {
 	timers := kernel.NewTimers(4)
-	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &timers}
+	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &timers, Pool: new(memory.Pool)}
 	p := New(Settings{WaitersMax: 8, WaitingBytes: 1 << 10, BypassMax: 2}, 2)
 	for i, linking := range []bool{true, true, false, false} {
 		of := Row{Class: 1, Operation: uint64(i + 1), AwaitsLink: linking}
@@ -29,7 +30,7 @@ func TestRequeueLinkedKeepsAge(t *testing.T) {
 		}
 		return operations
 	}
-	p.RecordResult(v, p.queues[1].Front(), Unlinked, Shortfall{}) // The link was lost when the third offer had its turn.
+	p.RecordResult(v, p.queues[1].Front(), Unlinked, Shortfall{}, 0) // The link was lost when the third offer had its turn.
 	p.RequeueLinked(1)
 	if got := order(&p.queues[1]); !slices.Equal(got, []uint64{1, 2, 3, 4}) || p.linking[1].Len() > 0 {
 		t.Fatalf("the queue is %v, want 1 2 3 4, and for the link there wait %v still", got, order(&p.linking[1]))

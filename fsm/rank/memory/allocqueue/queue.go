@@ -35,21 +35,22 @@ import (
 // Rows and bytes are shared among the classes (table.Share), so that a class that sends requests without end leaves as
 // many rows as the class has. The order of service is in order.go.
 type Queue struct {
-	cfg         Settings `snap:"share"`
-	rows        table.Slab[Row]
-	byOperation table.Index
-	wantedKeys  keyCounts     // the keys that the waiting requests would bring
-	conns       connTable     // the connections on which the requests arrived
-	rowShares   table.Share   // shares of the rows
-	byteShares  table.Share   // shares of the bytes
-	queues      []table.List  // requests that wait for pages, by class
-	linking     []table.List  // offers that wait for the link to their pages, by class
-	engineHead  engineHead    // the oldest reservation of this rank's engine, in a rank with both roles
-	turn        int           // the class that has the turn
-	losses      kernel.Losses // counts the losses of each class's peer (CondemnClass)
-	linkLosses  kernel.Losses // counts the failures of each class's link (CondemnLinking)
-	// moved reports that a request left a queue, or that a link was established, so that the requests behind may be
-	// served (PollMoved).
+	cfg           Settings `snap:"share"`
+	rows          table.Slab[Row]
+	byOperation   table.Index
+	wantedKeys    keyCounts     // the keys that the waiting requests would bring
+	conns         connTable     // the connections on which the requests arrived
+	rowShares     table.Share   // shares of the rows
+	byteShares    table.Share   // shares of the bytes
+	queues        []table.List  // requests that wait for pages, by class
+	linking       []table.List  // offers that wait for the link to their pages, by class
+	engineHead    engineHead    // the oldest reservation of this rank's engine, in a rank with both roles
+	turn          int           // the class that has the turn
+	losses        kernel.Losses // counts the losses of each class's peer (CondemnClass)
+	linkLosses    kernel.Losses // counts the failures of each class's link (CondemnLinking)
+	heldBackCount int           // the number of requests that are held back
+	// moved reports that a request left a queue, that a link was established, or that another tenant waits, so that the
+	// requests behind may be served (PollMoved).
 	moved bool
 }
 
@@ -61,11 +62,14 @@ type Row struct {
 	Request    effects.Request
 	connLink
 	Class        int
-	RequestHash  uint64   // hash of the id of the request that the chunks are for
-	ContentHash  uint64   // hash of the keys, in order, and of the token count of the last chunk
-	Body         []byte   // the message
-	keyHashes    []uint64 // hashes of the keys, sorted, each once
-	countedBytes int      // bytes that count for the class: of the message, and of the key hashes with their index
+	Tenant       effects.Tenant // the tenant of the keys
+	tenantRow    table.Handle   // counts the request as one that waits (Pool.AddTenantWaiter)
+	heldBack     bool           // only the share of the tenant keeps the request from pages (order.go)
+	RequestHash  uint64         // hash of the id of the request that the chunks are for
+	ContentHash  uint64         // hash of the keys, in order, and of the token count of the last chunk
+	Body         []byte         // the message
+	keyHashes    []uint64       // hashes of the keys, sorted, each once
+	countedBytes int            // bytes that count for the class: of the message, and of the key hashes with their index
 	Operation    uint64
 	Peer         effects.Incarnation
 	// PagesMax is the largest number of pages that the request can need. The caller of Enqueue sets it to the pages of
@@ -122,6 +126,9 @@ func (p *Queue) Enqueue(
 	row.PagesMax = max(1, row.PagesMax) * uint32(len(row.keyHashes))
 	row.lossCount, row.linkLossCount = p.losses.CountFor(row.Class), p.linkLosses.CountFor(row.Class)
 	*q = row
+	if q.tenantRow = v.Pool.AddTenantWaiter(q.Tenant); q.tenantRow != 0 {
+		p.moved = true // From now on the shares of other tenants may hold back the requests before it.
+	}
 	p.wantedKeys.addKeys(q.keyHashes)
 	p.conns.addRow(&p.rows, h, ev.Conn)
 	if q.Operation != 0 {
@@ -194,6 +201,8 @@ func (p *Queue) Remove(v *env.Env, h table.Handle) {
 	p.byteShares.Add(q.Class, -q.countedBytes)
 	p.rows.Unlink(p.listOf(q), h)
 	p.wantedKeys.dropKeys(q.keyHashes)
+	p.setHeldBack(q, false)
+	v.Pool.DropTenantWaiter(q.tenantRow)
 	p.conns.removeRow(&p.rows, h)
 	q.Body, q.keyHashes = table.TrimBytes(q.Body), table.TrimSlice(q.keyHashes)
 	p.rows.Remove(h)

@@ -75,6 +75,7 @@ type bundleRow struct {
 	landedLayers  uint32           // number of layers that have landed
 	promisedPages uint32           // number of pages that are promised and not granted yet
 	openedBy      uint64           // the operation that began the bundle
+	tenant        effects.Tenant   // the tenant of the chunk
 	firstGrant    effects.GrantID  // the first grant of pages of the bundle; 0: none yet
 	lossCount     kernel.LossCount // the class's count of losses when the bundle began
 	finalDeadline effects.Time     // when the bundle must be whole
@@ -252,6 +253,7 @@ func (b *Bundles) Begin(v *env.Env, s *store.Store, run *Run, operation, hash ui
 	*r = bundleRow{
 		run: runHandle, entry: s.BeginFill(hash, name), nameHash: hash, places: r.places[:0], openedBy: operation,
 		lossCount:     b.losses.CountFor(run.Class),
+		tenant:        effects.Tenant(protocol.TenantOf(name)),
 		finalDeadline: v.Now.Add(b.cfg.BundleMaxTTL),
 	}
 	if v.RealmOf(run.Class) != 0 {
@@ -308,6 +310,7 @@ func (b *Bundles) PromisePages(v *env.Env, h table.Handle) {
 	r := b.rows.Get(h)
 	r.promisedPages = b.cfg.Layers
 	v.Pools.PromisePages(v.Pool, b.runs.Get(r.run).Class, r.promisedPages)
+	v.Pool.PromiseTenant(r.tenant, r.promisedPages)
 	b.renewDeadline(v, h, r)
 }
 
@@ -316,6 +319,7 @@ func (b *Bundles) RedeemPage(v *env.Env, at table.Handle) {
 	r := b.rows.Get(b.places.Get(at).bundle)
 	r.promisedPages--
 	v.Pools.UnpromisePages(v.Pool, b.runs.Get(r.run).Class, 1)
+	v.Pool.UnpromiseTenant(r.tenant, 1)
 }
 
 // RecordGrant records the grant under which the page of a place is written.
@@ -426,6 +430,7 @@ func (b *Bundles) End(v *env.Env, s *store.Store, h table.Handle) {
 	}
 	run := b.runs.Get(r.run).Run
 	v.Pools.UnpromisePages(v.Pool, run.Class, r.promisedPages)
+	v.Pool.UnpromiseTenant(r.tenant, r.promisedPages)
 	hash, entry := r.nameHash, b.removeBundle(v, h)
 	s.EndFill(entry, effects.Page{}, false)
 	s.DropUnused(entry, v)

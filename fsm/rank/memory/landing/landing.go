@@ -124,6 +124,7 @@ func (l *Landings) HasRoom(v *env.Env, s *store.Store, keys int) bool {
 // Invariant: from here on the pages become free only through the end of the grant (M1).
 func (l *Landings) BeginGrant(v *env.Env, p *Plan, pool *memory.Pool, purpose Purpose) (*Landing, []effects.Page) {
 	id, pages := v.Pools.GrantPages(pool, purpose.Class, p.Lengths, p.Sums, kernel.Ref{Owner: purpose.Owner})
+	v.Pools.SetGrantTenant(id, p.Tenant)
 	slot := int(memory.SlotOf(id))
 	for slot >= len(l.rows) {
 		l.rows = append(l.rows, Landing{})

@@ -38,7 +38,7 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, run *bundle.Run, b *La
 	p = &l.planBuf
 	p.Keys, p.Lengths, p.Sums, p.Hashes = p.Keys[:0], p.Lengths[:0], p.Sums[:0], p.Hashes[:0]
 	p.begunBundles = p.begunBundles[:0]
-	p.Unpromised = false
+	p.Unpromised, p.Tenant = false, tenantOf(b.Keys)
 	length, realm := uint32(l.cfg.TokenBytes*uint64(b.LastTokens)), v.RealmOf(run.Class)
 	claimable, claimed := s.ClaimsLeft(run.Class), store.Entry(0)
 	for i, key := range b.Keys {
@@ -115,7 +115,7 @@ func (l *Landings) FitsLayers(v *env.Env, s *store.Store, p *Plan, class int) bo
 		return true
 	}
 	n := uint32(len(p.begunBundles)) * l.Bundles.LayersPerChunk()
-	if !v.Pools.FitsShare(v.Pool, class, n) {
+	if !v.Pools.FitsShare(v.Pool, class, n) || !v.Pool.FitsTenant(p.Tenant, n) {
 		return false
 	}
 	spared, last := uint32(0), store.Entry(0)

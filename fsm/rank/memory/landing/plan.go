@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory"
 	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // A Plan says for each key of a batch whether the chunk is ready, shares the page of the same key earlier in the batch,
@@ -17,6 +18,7 @@ type Plan struct {
 	Sums    []effects.Sum // checksums of the contents of these pages, as far as the source has stated them
 	// Unpromised reports that a chunk was ready and could not be promised, because the class has no claim left.
 	Unpromised   bool
+	Tenant       effects.Tenant // the tenant of the keys: all keys of a batch are of one tenant
 	begunBundles []table.Handle // the bundles that the plan began
 }
 
@@ -30,6 +32,14 @@ type KeyPlan struct {
 
 // NeedsPage reports whether the key gets a page of its own. A repetition of a key shares the page of the first one.
 func (x *KeyPlan) NeedsPage() bool { return !x.Ready && x.DuplicateOf < 0 }
+
+// tenantOf returns the tenant of the keys of a batch.
+func tenantOf(keys [][]byte) effects.Tenant {
+	if len(keys) == 0 {
+		return 0
+	}
+	return effects.Tenant(protocol.TenantOf(keys[0]))
+}
 
 // PagesNeeded returns the number of pages that the batch needs.
 func (p *Plan) PagesNeeded() uint32 { return uint32(len(p.Lengths)) }
@@ -49,6 +59,7 @@ func (l *Landings) PlanKeys(v *env.Env, s *store.Store, class int, keys [][]byte
 	claimable := s.ClaimsLeft(class)
 	p.Unpromised = false
 	realm := v.RealmOf(class)
+	p.Tenant = tenantOf(keys)
 	for i, key := range keys {
 		hash := s.HashIn(realm, key)
 		p.Hashes = append(p.Hashes, hash)
@@ -91,7 +102,7 @@ func (l *Landings) PlanKeys(v *env.Env, s *store.Store, class int, keys [][]byte
 	return p
 }
 
-// FitsPool reports whether a class may have the pages of the pool that the batch needs, and whether these pages are
+// FitsPool reports whether a class and the tenant may have the pages of the pool that the batch needs, and whether these pages are
 // free or can be made free by evicting cached chunks. FitsPool must be the last check, so that no chunk is evicted for
 // a batch that is refused for another reason. Chunks that the batch found ready are not evicted, because these chunks
 // are promised next.
@@ -100,7 +111,7 @@ func (p *Plan) FitsPool(v *env.Env, s *store.Store, pool *memory.Pool, class int
 	if n == 0 {
 		return true
 	}
-	if !v.Pools.FitsShare(pool, class, n) || !v.Pools.HasGrantSlot() {
+	if !v.Pools.FitsShare(pool, class, n) || !pool.FitsTenant(p.Tenant, n) || !v.Pools.HasGrantSlot() {
 		return false
 	}
 	spared := uint32(0)

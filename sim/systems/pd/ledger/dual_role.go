@@ -137,7 +137,8 @@ func (or *dualRoleOracle) countOvertake(n *world.Node) {
 		state.oldest, state.overtakes, state.waitingPeers = t, 0, 0
 	}
 	s := pd.StatsOf(n)
-	if state.reservedPages+int(or.w.Commands[t-1].Count) > engineShare(n) || or.w.Flows.AnyHoldsEnginePages(&s) || or.hasPeerWrites(n) {
+	if hasTenantShares(n) || state.reservedPages+int(or.w.Commands[t-1].Count) > engineShare(n) ||
+		or.w.Flows.AnyHoldsEnginePages(&s) || or.hasPeerWrites(n) {
 		or.countVoid(checkReserveOvertaken)
 		return
 	}
@@ -161,6 +162,10 @@ func (or *dualRoleOracle) findServableReserve(n *world.Node, s *rank.Stats) (t e
 		return 0, false
 	}
 	count, room := int(or.w.Commands[t-1].Count), s.PagesFree
+	if or.oracles().tenantShares.mayExceed(n, s, tenantOfReserve(&or.w.Commands[t-1]), count) {
+		or.countVoid(checkReserveWaits)
+		return t, false
+	}
 	if n.IsCache {
 		room += s.PagesEvictable
 	}

@@ -113,6 +113,9 @@ func (or *enginePageOracle) verifyReserved(n *world.Node, e *effects.Deliver, c 
 		or.countJudged(checkReservedOrder)
 	}
 	for _, t := range slices.Backward(state.reserves) {
+		if hasTenantShares(n) && tenantOfReserve(&or.w.Commands[t-1]) != tenantOfReserve(c) {
+			continue // The share of the other tenant may be used up.
+		}
 		if t < e.Ticket && or.w.Commands[t-1].Count <= c.Count {
 			or.fail(checkReservedOrder, "node %d reserves for ticket %d while ticket %d waits longer for no more pages",
 				n.AsSubject(), oracle.Ticket(e.Ticket), oracle.Ticket(t))

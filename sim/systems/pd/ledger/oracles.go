@@ -94,6 +94,7 @@ type Oracles struct {
 	trust          trustOracle
 	tenants        tenantOracle
 	sums           sumOracle
+	tenantShares   tenantShareOracle
 	origins        originOracle
 	domains        domainOracle
 }
@@ -169,6 +170,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *trustOracle { return &o.trust })
 	addOracle(l, func(o *Oracles) *tenantOracle { return &o.tenants })
 	addOracle(l, func(o *Oracles) *sumOracle { return &o.sums })
+	addOracle(l, func(o *Oracles) *tenantShareOracle { return &o.tenantShares })
 	addOracle(l, func(o *Oracles) *originOracle { return &o.origins })
 	addOracle(l, func(o *Oracles) *domainOracle { return &o.domains })
 })

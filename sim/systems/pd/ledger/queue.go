@@ -73,6 +73,7 @@ type pendingRequest struct {
 	peer            effects.Incarnation // zero: a plain sender, which is identified by its connection
 	operation       uint64              // zero: every attempt is an operation of its own
 	keyCount        int
+	tenant          effects.Tenant  // the tenant of the keys
 	pageCount       int             // the largest number of pages that the request can need: distinct keys
 	dueAt           int64           `snap:"instant"` // when the reply is due
 	frozenAtArrival int64           // how long the node had been frozen when the message arrived
@@ -133,7 +134,7 @@ func (or *queueOracle) recordMessage(n *world.Node, request uint64, channel effe
 			or.oracles().pageShares.recordRequest(n, w.peer, effects.Incarnation(m.Ext.To))
 			or.oracles().peerRows.recordMessage(n, w.peer, effects.Incarnation(m.Ext.To))
 		}
-		if w.keyCount = len(m.Keys); w.keyCount > 0 {
+		if w.keyCount, w.tenant = len(m.Keys), tenantOfKeys(m.Keys); w.keyCount > 0 {
 			if !m.HasExt {
 				or.oracles().plainCounts.recordConn(n, conn)
 			}
@@ -251,6 +252,7 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	w := state.pending[i]
 	if grant != 0 {
 		or.oracles().pageShares.verifyShare(n, n.Grants[grant], w.continued)
+		or.oracles().tenantShares.recordGrant(n, &w, n.Grants[grant])
 	}
 	state.pending = slices.Delete(state.pending, i, i+1)
 	or.facts().decodeReply(&w, body)
@@ -275,6 +277,7 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	if len(stored) > 0 {
 		or.verifyCarriedOnce(n, &w)
 		or.oracles().pageShares.recordTaken(n, stored, w.peer)
+		or.oracles().tenantShares.verifyTaken(n, w.tenant, len(stored), 0, "stores")
 		or.oracles().cache.recordUsed(n, stored)
 		or.oracles().cache.recordDuplicates(n, stored)
 		or.oracles().requestEnds.recordGranted(n, &w)
@@ -349,7 +352,7 @@ func (or *queueOracle) verifyServed(n *world.Node, w *pendingRequest, place int,
 func (or *queueOracle) verifyPeerOrder(n *world.Node, w *pendingRequest, place int) {
 	or.countJudged(checkPeerOrder)
 	for i := range or.stateOf(n).pending[:place] {
-		if o := &or.stateOf(n).pending[i]; o.isSameClass(w) && o.keyCount > 0 {
+		if o := &or.stateOf(n).pending[i]; o.isSameClass(w) && o.keyCount > 0 && (o.tenant == w.tenant || !or.heldBack(n, i)) {
 			or.fail(checkPeerOrder, "node %d serves request %d before request %d of the same peer, which waits longer",
 				n.AsSubject(), oracle.Message(w.request), oracle.Message(o.request))
 			return

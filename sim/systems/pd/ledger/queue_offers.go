@@ -33,6 +33,7 @@ func (or *queueOracle) recordOffer(n *world.Node, w pendingRequest, body []byte)
 		w.job = int(i) + 1
 	}
 	w.body, w.contentHash = or.w.Arenas.Bytes.CopySlice(body), contentHash('o', m.Keys, m.Ext.Request, m.LastChunkTokens)
+	w.tenant = tenantOfKeys(m.Keys)
 	w.keyCount, w.pageCount, w.dueAtOnce = len(m.Keys), countDistinct(m.Keys), false
 	w.dueAt = or.w.Now + int64(n.LongestSpan(pd.InfoOf(n).Cfg.AllocTimeout+pd.InfoOf(n).Cfg.ReadTimeout)+pd.Grace)
 	or.enqueueRequest(n, w, effects.Incarnation(m.Ext.To))
@@ -86,6 +87,7 @@ func (or *queueOracle) beginRead(n *world.Node, t *world.Transfer) {
 		return
 	}
 	or.verifyOvertaken(n, w, i)
+	or.oracles().tenantShares.verifyTaken(n, w.tenant, len(t.Pairs), len(t.Pairs), "reads into")
 	or.countPass(n, w)
 	or.oracles().prompt.verifyNotAbandoned(n, w.job)
 	w.reading, w.keyCount = true, 0

@@ -38,7 +38,7 @@ func (or *queueOracle) verifyOvertaken(n *world.Node, w *pendingRequest, place i
 func (or *queueOracle) countOvertake(n *world.Node, o *pendingRequest) (counts, tooOften bool) {
 	s := pd.StatsOf(n)
 	if !o.canBeServed(n) || or.peerPagesMax(n, &s, o)+o.pageCount > pageShare(n) || or.mayExceedOrigin(n, &s, o) ||
-		mayExceedGrants(n, &s) {
+		or.oracles().tenantShares.mayExceed(n, &s, o.tenant, o.pageCount) || mayExceedGrants(n, &s) {
 		return false, false
 	}
 	// From each of the rival classes, a request that was overtaken as often may be served first.
@@ -76,11 +76,28 @@ func (or *queueOracle) countHeads(n *world.Node) (count int) {
 		count++
 	}
 	for i := range or.stateOf(n).pending {
-		if or.isHead(n, i) {
+		if or.isHead(n, i) || or.isTenantHead(n, i) {
 			count++
 		}
 	}
 	return count
+}
+
+// isTenantHead reports whether a request may be the first of a class, because all earlier ones may be held back by the
+// shares of other tenants.
+func (or *queueOracle) isTenantHead(n *world.Node, i int) bool {
+	if !hasTenantShares(n) || or.stateOf(n).pending[i].keyCount == 0 {
+		return false
+	}
+	state := or.stateOf(n)
+	w := &state.pending[i]
+	for k := range state.pending[:i] {
+		o := &state.pending[k]
+		if o.keyCount > 0 && o.isSameClass(w) && (o.tenant == w.tenant || !o.canBeServed(n) || !or.heldBack(n, k)) {
+			return false
+		}
+	}
+	return true
 }
 
 // isHead reports whether a request is the first of a class.
@@ -122,7 +139,7 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 	}
 	for i := range or.stateOf(n).pending {
 		o := &or.stateOf(n).pending[i]
-		if !or.isHead(n, i) || !o.canBeServed(n) {
+		if !or.isHead(n, i) && !or.isTenantHead(n, i) || !o.canBeServed(n) {
 			continue
 		}
 		room, pages := s.PagesFree, o.pageCount
@@ -130,6 +147,10 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 			room, pages = room+s.PagesEvictable, o.keyCount
 		}
 		if pages > room && !o.mayCollect(n) {
+			if hasTenantShares(n) { // A request of another tenant may be behind it.
+				or.countVoid(checkCollect)
+				return
+			}
 			or.countJudged(checkCollect)
 			kept = true
 			continue
@@ -143,6 +164,10 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 			o.layers && or.oracles().bundles.mayExceed(n, s, o) {
 			or.countVoid(checkNeedlessWait)
 			return
+		}
+		if or.heldBack(n, i) { // The requests behind it are not kept waiting.
+			or.countVoid(checkNeedlessWait)
+			continue
 		}
 		or.countJudged(checkNeedlessWait)
 		waiting = o
