@@ -51,6 +51,9 @@ type AttachResponse struct {
 	Keys      uint32   `wire:"keys,omitzero"`   // limit on the keys of one call
 	Bytes     uint32   `wire:"bytes,omitzero"`  // limit on the bytes of one message to the agent
 	Sides     [][]byte `wire:"sides,omitzero"`  // which of "sender", "receiver", "sharing", "blocks" the node has
+	// Tenants is true if the pages of a tenant are limited (tenant_share_pct). A call that reserves pages then names a key
+	// of the chunks that the pages are for, so that they count for the tenant of the key. Without it no such call has keys.
+	Tenants bool `wire:"tenants,omitzero"`
 	// Producer is the address at which a node with "blocks" accepts registrations, in the form of EngineCall.Producers.
 	Producer []byte `wire:"producer,omitzero"`
 	// DeviceKey is the key by which AscendCL in the engine's process imports the pool (aclrtIpcMemImportByKey) if the

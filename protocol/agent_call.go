@@ -146,7 +146,7 @@ var callFields = func() (of [callOps]uint64) {
 		shared   = engineCallKeys | engineCallRequest | engineCallHost | engineCallInitPort | patience
 	)
 	of = [callOps]uint64{
-		CallReserve:        engineCallCount | patience,
+		CallReserve:        engineCallCount | engineCallKeys | patience,
 		CallRelease:        engineCallTarget,
 		CallAwaitReturn:    engineCallTarget | patience,
 		CallAbort:          engineCallTarget,

@@ -593,10 +593,10 @@ var attachResponseSchema = schema{
 	tagged: true,
 	names: []string{
 		tagField, "v", "session", "life", "resumed", "code", "reason", "offset", "page_bytes", "pages",
-		"layers", "window", "keys", "bytes", "sides", "producer", "device_key", "device", "device_bytes",
-		"device_pages", "device_from", "device_offset", "fmt", "shape", "dtype",
+		"layers", "window", "keys", "bytes", "sides", "tenants", "producer", "device_key", "device",
+		"device_bytes", "device_pages", "device_from", "device_offset", "fmt", "shape", "dtype",
 	},
-	required: 0x1c00002,
+	required: 0x3800002,
 }
 
 // Append appends the message to b.
@@ -604,8 +604,8 @@ func (m *AttachResponse) Append(b []byte) []byte {
 	b = appendTag(b, TagAttachResponse, 4+countTrue(
 		m.Session != 0, m.Incarnation != (UUID{}), m.Resumed, m.Code != 0, len(m.Reason) > 0, m.Offset != 0,
 		m.PageBytes != 0, m.Pages != 0, m.Layers != 0, m.Window != 0, m.Keys != 0, m.Bytes != 0,
-		len(m.Sides) > 0, len(m.Producer) > 0, len(m.DeviceKey) > 0, m.Device != 0, m.DeviceBytes != 0,
-		m.DevicePages != 0, m.DeviceFrom != 0, m.DeviceOffset != 0,
+		len(m.Sides) > 0, m.Tenants, len(m.Producer) > 0, len(m.DeviceKey) > 0, m.Device != 0,
+		m.DeviceBytes != 0, m.DevicePages != 0, m.DeviceFrom != 0, m.DeviceOffset != 0,
 	))
 	b = appendUint(append(b, "\xa1v"...), uint64(m.Version))
 	if m.Session != 0 {
@@ -646,6 +646,9 @@ func (m *AttachResponse) Append(b []byte) []byte {
 	}
 	if len(m.Sides) > 0 {
 		b = appendTexts(append(b, "\xa5sides"...), m.Sides)
+	}
+	if m.Tenants {
+		b = appendBool(append(b, "\xa7tenants"...), m.Tenants)
 	}
 	if len(m.Producer) > 0 {
 		b = appendStr(append(b, "\xa8producer"...), m.Producer)
@@ -710,25 +713,27 @@ func (m *AttachResponse) Decode(b []byte, lim *Limits) error {
 			m.Bytes = r.readUint32()
 		case 14: // sides
 			m.Sides = r.readTexts(m.Sides)
-		case 15: // producer
+		case 15: // tenants
+			m.Tenants = r.readBool()
+		case 16: // producer
 			m.Producer = r.readText()
-		case 16: // device_key
+		case 17: // device_key
 			m.DeviceKey = r.readText()
-		case 17: // device
+		case 18: // device
 			m.Device = r.readUint32()
-		case 18: // device_bytes
+		case 19: // device_bytes
 			m.DeviceBytes = r.readUint64()
-		case 19: // device_pages
+		case 20: // device_pages
 			m.DevicePages = r.readUint32()
-		case 20: // device_from
+		case 21: // device_from
 			m.DeviceFrom = r.readUint32()
-		case 21: // device_offset
+		case 22: // device_offset
 			m.DeviceOffset = r.readUint64()
-		case 22: // fmt
+		case 23: // fmt
 			m.Format = r.readFormat()
-		case 23: // shape
+		case 24: // shape
 			m.Shape = r.readShape()
-		case 24: // dtype
+		case 25: // dtype
 			m.Dtype = r.readDtype()
 		}
 	}

@@ -25,6 +25,11 @@ var goldenAgent = map[string]Message{
 		Window: 256, Keys: 4096, Bytes: 1 << 20, Sides: [][]byte{[]byte("sender"), []byte("receiver"), []byte("sharing")},
 		Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16,
 	},
+	"agent-attached-with-tenants": &AttachResponse{
+		Version: 1, Session: 7, Incarnation: uuid1, PageBytes: 131072, Pages: 4096, Layers: 1, Window: 256, Keys: 4096,
+		Bytes: 1 << 20, Sides: [][]byte{[]byte("sender")}, Tenants: true, Format: FormatKV2LTD, Shape: goldenShape,
+		Dtype: DtypeBFloat16,
+	},
 	"agent-turned-away": &AttachResponse{
 		Version: 1, Incarnation: uuid1, Code: 19, Reason: []byte("v is 2, and this agent's is 1"),
 		Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16,

@@ -115,6 +115,7 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 	if b.cfg.Share.Enabled {
 		n.sharedMode, n.hasDirectories = sharingMode(&b.cfg.Share), len(b.cfg.Share.Feeds) > 0
 	}
+	n.limitsTenants = machine.TenantSharePct > 0 && machine.TenantSharePct < 100
 	if n.engineShare = n.pages; n.role == config.Both {
 		n.engineShare = max(1, uint32(uint64(n.pages)*uint64(machine.EngineSharePct)/100))
 	}

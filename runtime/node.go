@@ -32,6 +32,7 @@ type Node struct {
 	pageBytes      uint64
 	pages          uint32
 	engineShare    uint32 // number of these pages that the engine may reserve
+	limitsTenants  bool   // the pages of a tenant are limited
 	poolKey        string // configuration key that sets the number of pages; error texts name it
 	inProcess      bool   // every page has bytes in the memory of this process
 	deviceFrom     uint32 // index of the first page of the second (device) pool

@@ -382,6 +382,10 @@ func (p *Pages) AwaitReturn(ctx context.Context) error {
 // Layers returns the number of pages of a chunk: one for each layer with use_layerwise, else 1.
 func (n *Node) Layers() int { return max(1, n.layers) }
 
+// LimitsTenants reports whether the pages of a tenant are limited (tenant_share_pct), so that engines should state the
+// tenants of the pages that they reserve.
+func (n *Node) LimitsTenants() bool { return n.limitsTenants }
+
 // A prefillRecord is the node's record of a request that is sent by layers. The state of the machine may lag behind
 // this record, by the events that wait in the mailbox.
 type prefillRecord struct {

@@ -106,6 +106,13 @@ func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 // count of more than limits.keys_per_batch pages is taken in parts, as pages become free; no later Reserve is
 // served before the last part.
 func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
+	return s.ReserveFor(ctx, count, 0)
+}
+
+// ReserveFor is Reserve for chunks of a tenant. The pages count in the tenant's share of the pool (tenant_share_pct) from
+// now on; pages of Reserve count for the default tenant until a command names chunks for them. While the share keeps a
+// call waiting, calls for other tenants are served.
+func (s Sender) ReserveFor(ctx context.Context, count int, tenant effects.Tenant) (*Pages, error) {
 	if err := s.node.requireSide("reserve", config.Sender); err != nil {
 		return nil, err
 	}
@@ -120,7 +127,7 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	}
 	var bodies, releases []effects.CommandBody
 	for _, run := range splitRuns(count, s.node.keysPerBatch) {
-		bodies = append(bodies, &engine.Reserve{Count: uint32(run[1] - run[0]),
+		bodies = append(bodies, &engine.Reserve{Count: uint32(run[1] - run[0]), Tenant: tenant,
 			Timeout: commandTimeout(ctx, 0, s.node.cfg.PutTimeout)})
 	}
 	s.node.loop.mailbox.Hold()

@@ -30,10 +30,15 @@ func (s Sharing) Node() *Node { return s.node }
 // Reserve takes count pages of the pool for the engine to fill, as [Sender.Reserve] does. Chunks of the cache are
 // evicted to make room.
 func (s Sharing) Reserve(ctx context.Context, count int) (*Pages, error) {
+	return s.ReserveFor(ctx, count, 0)
+}
+
+// ReserveFor is Reserve for chunks of a tenant, as [Sender.ReserveFor].
+func (s Sharing) ReserveFor(ctx context.Context, count int, tenant effects.Tenant) (*Pages, error) {
 	if err := s.node.requireSharing("reserve"); err != nil {
 		return nil, err
 	}
-	return Sender(s).Reserve(ctx, count)
+	return Sender(s).ReserveFor(ctx, count, tenant)
 }
 
 // Store passes pages to the cache: chunk i has the key keys[i] and fills page first+i, which does not belong to

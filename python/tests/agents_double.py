@@ -207,8 +207,8 @@ class Agent:
             producer="",
         )
 
-    def reserve(self, count: int, *, timeout: float | None = None) -> Pages:
-        del timeout
+    def reserve(self, count: int, *, key: str = "", timeout: float | None = None) -> Pages:
+        del key, timeout
         self.wire.record_call("reserve")
         pages = Pages(self.wire, [bytearray(b"\xee" * self.page_bytes) for _ in range(count)])
         pages.put = self.layers > 0

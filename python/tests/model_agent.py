@@ -72,6 +72,7 @@ class ModelAgent:
     answers_detach: bool = True
     connected: bool = False
     attached: bool = False
+    limits_tenants: bool = False
     out: bytearray = field(default_factory=bytearray)
     frames: FrameReader = field(default_factory=FrameReader)
     tasks: dict[int, Task] = field(default_factory=dict)  # calls of the session that are not done
@@ -167,6 +168,7 @@ class ModelAgent:
                 bytes=self.max_bytes,
                 shape=(2, 4),
                 dtype="bfloat16",
+                tenants=self.limits_tenants,
             )
         )
         for task in list(self.tasks.values()) if resumed else ():

@@ -27,6 +27,18 @@ def test_what_a_method_says_and_hears(stub: StubAgent, case: Case) -> None:
         assert call_entries(stub.wait_for_call(case.name, 2 if case.name == "reserve" else 1)) == case.message
 
 
+@pytest.mark.parametrize("limits_tenants", [False, True])
+def test_a_reserve_names_a_key_if_the_agent_limits_tenants(stub: StubAgent, limits_tenants: bool) -> None:
+    stub.agent.limits_tenants = limits_tenants
+    stub.agent.on_call = answer_case(CASES[1])
+    with kvferry.connect(stub.path) as client:
+        assert client.info.tenants == limits_tenants
+        pages = client.reserve(2, key="a@kvft%00000000000000aa", timeout=1.5)
+        assert len(pages) == 2
+        expected = {**CASES[1].message, **({"keys": ["a@kvft%00000000000000aa"]} if limits_tenants else {})}
+        assert call_entries(stub.wait_for_call("reserve")) == expected
+
+
 @pytest.mark.parametrize("case", PENDING_CASES, ids=lambda c: c.method)
 def test_what_a_method_says_at_once_and_hears_later(stub: StubAgent, case: Case) -> None:
     stub.agent.on_call = ignore_call

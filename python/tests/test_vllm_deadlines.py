@@ -77,8 +77,8 @@ def test_a_run_has_one_deadline(wire: AgentsDouble, monkeypatch: pytest.MonkeyPa
     reserve = Agent.reserve
     given: list[float] = []
 
-    def slow(self: Agent, count: int, *, timeout: float) -> Any:
-        pages = reserve(self, count, timeout=timeout)
+    def slow(self: Agent, count: int, *, key: str, timeout: float) -> Any:
+        pages = reserve(self, count, key=key, timeout=timeout)
         if count > double.LAYERS or len(given) < 3:  # Not the thread of notices.
             given.append(timeout)
             clock.now += 8

@@ -200,10 +200,10 @@ def test_a_call_that_fails_ends_its_request_alone(layered: AgentsDouble, monkeyp
     reserve = Agent.reserve
     fails = iter([True])
 
-    def once(self: Agent, count: int, *, timeout: float) -> Any:
+    def once(self: Agent, count: int, *, key: str, timeout: float) -> Any:
         if next(fails, False):
             raise make_error("reserve", Code.EXPIRED)
-        return reserve(self, count, timeout=timeout)
+        return reserve(self, count, key=key, timeout=timeout)
 
     monkeypatch.setattr(Agent, "reserve", once)
     pair = EnginePair(layered, load_patience=600)  # The decode engine is notified.

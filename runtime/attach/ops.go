@@ -86,15 +86,19 @@ func pagesOutcome(p *runtime.Pages, err error) outcome {
 	return out
 }
 
-// handleReserve reserves pages, on the sharing side of the node if the node shares chunks, and on the sender side
-// otherwise.
+// handleReserve reserves pages for the tenant of the first key, on the sharing side of the node if the node shares chunks,
+// and on the sender side otherwise.
 func handleReserve(ctx context.Context, a *args) outcome {
 	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
-	if slices.Contains(a.node.Sides(), "sharing") {
-		return pagesOutcome(a.node.Sharing().Reserve(ctx, a.count))
+	tenant := effects.Tenant(0)
+	if len(a.keys) > 0 {
+		tenant = effects.Tenant(protocol.TenantOf([]byte(a.keys[0])))
 	}
-	return pagesOutcome(a.node.Sender().Reserve(ctx, a.count))
+	if slices.Contains(a.node.Sides(), "sharing") {
+		return pagesOutcome(a.node.Sharing().ReserveFor(ctx, a.count, tenant))
+	}
+	return pagesOutcome(a.node.Sender().ReserveFor(ctx, a.count, tenant))
 }
 
 // handleRelease waits until no operation uses the pages. The session machine begins no new call on pages that are being

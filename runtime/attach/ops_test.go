@@ -3,6 +3,7 @@ package attach
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -30,6 +31,33 @@ func TestRecall(t *testing.T) {
 		t.Errorf("%d came back: %s", back.Hits, said(back))
 	}
 	a.ok(protocol.CallRelease, protocol.EngineCall{Target: got.ID})
+}
+
+// Pages that an engine reserves count for the tenant of the key that it names, if the agent says that it limits tenants.
+func TestReserveForTenants(t *testing.T) {
+	if other := newRig(t, "sender").attach(); other.told.Tenants {
+		t.Error("an agent without a limit says that it limits tenants")
+	}
+	a := newRigOf(t, "sender", "1MiB", "layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}\n"+
+		"    tenant_share_pct: 50").attach()
+	if !a.told.Tenants {
+		t.Fatal("the agent does not say that it limits tenants")
+	}
+	reserve := func(tenant uint64, count uint32) protocol.EngineCall {
+		return protocol.EngineCall{Count: count, Keys: [][]byte{protocol.AppendTenant(keys(1)[0], tenant)}, PatienceNS: 50e6}
+	}
+	half := a.told.Pages / 2
+	large := a.ok(protocol.CallReserve, reserve(0xA, half))
+	other := a.ok(protocol.CallReserve, reserve(0xB, 1))
+	call := reserve(0xA, 1)
+	call.Op = []byte("reserve")
+	if got := a.call(protocol.CallReserve, call); got.Code != uint32(effects.NoMemory) || !strings.Contains(said(got), "tenant_share_pct") {
+		t.Errorf("a reserve beyond the share ends as %d: %s", got.Code, said(got))
+	}
+	a.ok(protocol.CallRelease, protocol.EngineCall{Target: other.ID})
+	more := a.ok(protocol.CallReserve, reserve(0xA, 1)) // The tenant is alone.
+	a.ok(protocol.CallRelease, protocol.EngineCall{Target: more.ID})
+	a.ok(protocol.CallRelease, protocol.EngineCall{Target: large.ID})
 }
 
 // An engine says how a request ended, and another one that waits for it hears so.

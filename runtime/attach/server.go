@@ -164,7 +164,7 @@ func (s *Server) attachResponse() protocol.AttachResponse {
 		Version: protocol.AttachVersion, Incarnation: protocol.UUID(s.node.Incarnation()), Offset: uint64(s.mapping.Offset),
 		PageBytes: uint64(s.mapping.PageBytes), Pages: uint32(s.mapping.Pages), Layers: uint32(s.node.Layers()),
 		Window: uint32(s.cfg.Window), Keys: uint32(s.cfg.Keys), Bytes: uint32(s.cfg.MessageBytes),
-		Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
+		Tenants: s.node.LimitsTenants(), Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
 	}
 	if x := s.mapping.Export; x != nil {
 		m.DeviceKey, m.Device, m.DeviceBytes = []byte(x.Key), uint32(x.Physical), x.Bytes

@@ -111,17 +111,20 @@ class Client(Attachment):
 
     # ---- sender ----
 
-    def reserve(self, count: int, *, timeout: float | None = None) -> Pages:
+    def reserve(self, count: int, *, key: str = "", timeout: float | None = None) -> Pages:
         """Reserve pages of the pool, all of them or none. Their initial content is undefined.
 
         Args:
             count: number of pages.
+            key: the key of a chunk that the pages are for. If the agent limits the pages of a tenant
+                (`tenant_share_pct`), they count for the tenant of the key; without a key, for the default tenant.
             timeout: how long to wait for free pages.
 
         Raises:
             OutOfMemoryError: no pages became free in time.
         """
-        return Pages(self, self._run(operations.reserve(count, timeout)), writable=True)
+        call = operations.reserve(count, timeout, key if self.info.tenants else "")
+        return Pages(self, self._run(call), writable=True)
 
     def put(
         self,

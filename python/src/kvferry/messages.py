@@ -61,6 +61,8 @@ class Attached:
     device_pages: int = 0
     device_from: int = 0
     device_offset: int = 0
+    # The pages of a tenant are limited: a call that reserves pages names a key of their chunks.
+    tenants: bool = False
 
     def has_page(self, page: int) -> bool:
         """Report whether a page number exists in the first or the second pool."""
@@ -197,9 +199,9 @@ _ATTACHED: _Readers = {
     "v": _read_u32, "session": _read_u64, "life": _read_text, "resumed": _read_bool, "code": _read_u32,
     "reason": _read_text, "offset": _read_u64, "page_bytes": _read_u64, "pages": _read_u32, "layers": _read_u32,
     "window": _read_u32, "keys": _read_u32, "bytes": _read_u32, "sides": _list_reader(_read_text),
-    "producer": _read_text, "device_key": _read_text, "device": _read_u32, "device_bytes": _read_u64,
-    "device_pages": _read_u32, "device_from": _read_u32, "device_offset": _read_u64, "fmt": _read_u32,
-    "shape": _list_reader(_read_u32), "dtype": _read_text,
+    "tenants": _read_bool, "producer": _read_text, "device_key": _read_text, "device": _read_u32,
+    "device_bytes": _read_u64, "device_pages": _read_u32, "device_from": _read_u32, "device_offset": _read_u64,
+    "fmt": _read_u32, "shape": _list_reader(_read_u32), "dtype": _read_text,
 }  # fmt: skip
 _ANSWER: _Readers = {
     "id": _read_u64, "code": _read_u32, "held": _read_bool, "pages": _list_reader(_read_u64),

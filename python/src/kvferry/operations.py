@@ -49,12 +49,13 @@ def stats() -> CallSpec[dict[str, Any]]:
 # ---- sender ----
 
 
-def reserve(count: int, timeout: float | None) -> CallSpec[Reply]:
-    """Describe a call that reserves pages."""
+def reserve(count: int, timeout: float | None, key: str) -> CallSpec[Reply]:
+    """Describe a call that reserves pages; for chunks of the tenant of a key, unless that is empty."""
     number = check_number("reserve", "count", count)
-    return CallSpec(
-        "reserve", {"count": number, "patience_ns": to_nanoseconds("reserve", "timeout", timeout)}, timeout, check_reply
-    )
+    args: dict[str, Any] = {"count": number, "patience_ns": to_nanoseconds("reserve", "timeout", timeout)}
+    if key:
+        args["keys"] = [key]
+    return CallSpec("reserve", args, timeout, check_reply)
 
 
 def put(

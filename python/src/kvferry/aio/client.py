@@ -90,9 +90,10 @@ class Client(Attachment):
 
     # ---- sender ----
 
-    async def reserve(self, count: int, *, timeout: float | None = None) -> Pages:
-        """Reserve pages of the pool, all of them or none."""
-        return Pages(self, await self._run(operations.reserve(count, timeout)), writable=True)
+    async def reserve(self, count: int, *, key: str = "", timeout: float | None = None) -> Pages:
+        """Reserve pages of the pool, all of them or none, for chunks of the tenant of a key."""
+        call = operations.reserve(count, timeout, key if self.info.tenants else "")
+        return Pages(self, await self._run(call), writable=True)
 
     async def put(
         self,

@@ -177,7 +177,7 @@ class BatchSender:
         for begin in range(0, len(batch.names), BATCH):
             names = batch.names[begin : begin + BATCH]
             with release_without_wait(
-                self._client.reserve(len(names), timeout=remaining_time(batch.deadline))
+                self._client.reserve(len(names), key=names[0], timeout=remaining_time(batch.deadline))
             ) as pages:
                 for page in pages:
                     size = self._copy_chunk(page, batch.objects[0], end=len(batch.objects) == 1)

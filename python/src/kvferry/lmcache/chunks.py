@@ -47,7 +47,9 @@ class AgentChunks:
         check_in_time("store", deadline)
         for begin in range(self._client.contains(names), len(names), BATCH):
             batch = range(begin, min(begin + BATCH, len(names)))
-            with release_without_wait(self._client.reserve(len(batch), timeout=remaining_time(deadline))) as pages:
+            with release_without_wait(
+                self._client.reserve(len(batch), key=names[0], timeout=remaining_time(deadline))
+            ) as pages:
                 for page, at in zip(pages, batch, strict=True):
                     fill_page(page, views[at])
                 self._client.store(names[batch.start : batch.stop], pages)

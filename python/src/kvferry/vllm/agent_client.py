@@ -26,7 +26,7 @@ MIN_TIMEOUT = 0.001
 class Client(Protocol):
     """The methods of kvferry.Client that workers use."""
 
-    def reserve(self, count: int, *, timeout: float | None = None) -> Any:
+    def reserve(self, count: int, *, key: str = "", timeout: float | None = None) -> Any:
         """Reserve pages; see kvferry.Client, also for the other methods."""
 
     def put(

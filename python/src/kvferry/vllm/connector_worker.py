@@ -228,7 +228,7 @@ class ConnectorWorker:
         """Copy and push some chunks, and return their bytes. With finish_read these are the request's last chunks."""
         chunk_blocks = [self._blocks_of_chunk(save.blocks, chunk) for chunk in chunks]
         with release_without_wait(
-            self._client.reserve(len(chunks), timeout=remaining_time("reserve", deadline))
+            self._client.reserve(len(chunks), key=keys[0], timeout=remaining_time("reserve", deadline))
         ) as pages:
             self._fill_pages(pages, chunk_blocks)
             # Checked before the blocks are released: a void handle certainly has not received the data.
@@ -257,7 +257,7 @@ class ConnectorWorker:
             for begin in range(stored, len(keys), _BATCH):
                 chunks = range(begin, min(begin + _BATCH, len(keys)))
                 with release_without_wait(
-                    self._client.reserve(len(chunks), timeout=remaining_time("reserve", deadline))
+                    self._client.reserve(len(chunks), key=keys[0], timeout=remaining_time("reserve", deadline))
                 ) as pages:
                     self._fill_pages(pages, [self._blocks_of_chunk(store.blocks, chunk) for chunk in chunks])
                     remaining_time("store", deadline)

@@ -59,6 +59,7 @@ class _LayerPush:
     is_running: bool = False
     # Used only by that thread.
     prefill: Any = None
+    first_key: str = ""
     is_finished: bool = False
     copies: list[_Copy] = field(default_factory=list)
     bytes: int = 0
@@ -214,9 +215,11 @@ class LayerPusher:
             keys = self._names.chunk_keys(run.push.prompt)
             peer = peer_for_rank(run.push.receiver, self._names.rank)
             run.prefill = self._client.begin_prefill(keys=keys, request=run.push.request, peer=peer)
+            run.first_key = keys[0] if keys else ""
         if copy.pages is None:
             chunks = -(-len(copy.part.blocks) // self._chunk_blocks)
-            copy.pages = self._client.reserve(chunks * count, timeout=remaining_time("reserve", run.deadline))
+            timeout = remaining_time("reserve", run.deadline)
+            copy.pages = self._client.reserve(chunks * count, key=run.first_key, timeout=timeout)
             run.copies.append(copy)
         for begin in range(0, len(copy.part.blocks), self._chunk_blocks):
             blocks = copy.part.blocks[begin : begin + self._chunk_blocks]
