@@ -25,7 +25,7 @@ var (
 			Offset: genUint64.Draw(t, "offset"), PageBytes: genUint64.Draw(t, "page"), Pages: genUint32.Draw(t, "pages"),
 			Layers: genUint32.Draw(t, "layers"), Window: genUint32.Draw(t, "window"), Keys: genUint32.Draw(t, "keys"),
 			Bytes: genUint32.Draw(t, "bytes"), Sides: genTexts.Draw(t, "sides"), Tenants: rapid.Bool().Draw(t, "tenants"),
-			Producer: genText.Draw(t, "producer"),
+			Producer:  genText.Draw(t, "producer"),
 			DeviceKey: genText.Draw(t, "key"), Device: genNumbering.Draw(t, "device"),
 			DeviceBytes: genUint64.Draw(t, "used"), Format: genFormat.Draw(t, "fmt"),
 			Shape: genShape.Draw(t, "shape"), Dtype: genDtype.Draw(t, "dtype"),
