@@ -246,7 +246,7 @@ func (b *nodeBuilder) checkMemory() error {
 
 // tableBytes is a lower bound of the memory that the tables need per page: twice the machine's tables, because a
 // draft of the machine is made, and the fences.
-const tableBytes = 208
+const tableBytes = 224
 
 // tablesError returns the error of a pool with tables that do not fit into memory.
 func tablesError(cfg *config.Config, err error) error {

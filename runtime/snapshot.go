@@ -27,7 +27,8 @@ var NodeStates = [...]NodeState{StateServing, StateDraining, StateClosed, StateF
 
 // State returns whether the node takes work.
 func (n *Node) State() NodeState {
-	switch n.tickets.currentRefusal() {
+	//exhaustive:ignore
+	switch n.tickets.currentRefusal() { // A table refuses work for no other reason.
 	case effects.OK:
 		return StateServing
 	case effects.Failed:
