@@ -19,6 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/postmortem"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/backing"
+	"github.com/kvferry/kvferry/runtime/recording"
 )
 
 // A nodeBuilder is a node that is being opened, with the parts that must be closed again if opening fails.
@@ -33,7 +34,8 @@ type nodeBuilder struct {
 
 	mailbox  *mailbox
 	driver   *rankDriver
-	verifier *plane.Verifier // nil: nothing is compared with checksums
+	verifier *plane.Verifier     // nil: nothing is compared with checksums
+	recorder *recording.Recorder // nil: nothing is recorded
 }
 
 // buildNode opens the control sockets, the pools and the planes, makes the machine, and starts the node's loop. After
@@ -90,7 +92,11 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 	if err := b.openPlanes(draft, &machine); err != nil {
 		return nil, err
 	}
-	r, err := rank.New(machine, seed, now())
+	madeAt := now()
+	if err := b.startRecording(&machine, seed, madeAt, draft.Incarnation()); err != nil {
+		return nil, err
+	}
+	r, err := rank.New(machine, seed, madeAt)
 	if err != nil {
 		return nil, machineConfigError(err)
 	}
@@ -125,7 +131,7 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 	if n.containment != nil {
 		n.loop.contain, n.loop.trace = n.containFailure, postmortem.NewTrace(n.containment.TraceEvents)
 	}
-	n.loop.onSetback = n.logClockSetback
+	n.loop.onSetback, n.loop.recorder = n.logClockSetback, b.recorder
 	go n.loop.run()
 	return n, nil
 }
@@ -353,6 +359,9 @@ func (b *nodeBuilder) closeParts() error {
 		errs = append(errs, b.driver.memory.close(bg))
 	}
 	b.driver.guard.Close()
+	if b.recorder != nil {
+		b.recorder.Close(recordingTimeout)
+	}
 	return errors.Join(append(errs, moving)...)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/internal/postmortem"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/recording"
 )
 
 // A loop steps a machine and carries out the effects that the machine emits. All state belongs to the goroutine that
@@ -27,11 +28,12 @@ type loop struct {
 	// stepped any more.
 	posterPanic *posterPanic
 	out         effects.Effects
-	event       effects.Event     // the event of the current step
-	carriedOut  int               // the number of the step's effects that have been carried out
-	trace       *postmortem.Trace // nil if no events are recorded
-	timer       *time.Timer       // wakes the loop's goroutine
-	alarmTime   effects.Time      // the time for which the timer is armed
+	event       effects.Event       // the event of the current step
+	carriedOut  int                 // the number of the step's effects that have been carried out
+	trace       *postmortem.Trace   // nil if no events are recorded
+	recorder    *recording.Recorder // nil if nothing is recorded for replays
+	timer       *time.Timer         // wakes the loop's goroutine
+	alarmTime   effects.Time        // the time for which the timer is armed
 	armed       bool
 
 	// contain receives the value and the stack of a panic of the loop. The function runs on the loop's goroutine,
@@ -76,6 +78,7 @@ func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
 func (l *loop) run() {
 	defer close(l.ended)
 	defer l.timer.Stop()
+	defer l.flushRecording()
 	if l.contain != nil {
 		defer func() {
 			if value := recover(); value != nil {
@@ -115,6 +118,14 @@ func (l *loop) run() {
 		case call != nil:
 			call()
 		}
+	}
+}
+
+// flushRecording writes what was recorded. A panic of the loop ends the process, and the last steps are those that explain
+// it.
+func (l *loop) flushRecording() {
+	if l.recorder != nil {
+		l.recorder.Flush(recordingTimeout)
 	}
 }
 
@@ -195,8 +206,14 @@ func (l *loop) stepMachine(ev effects.Event) {
 	if l.trace != nil {
 		l.trace.RecordEvent(at, ev)
 	}
+	if l.recorder != nil {
+		l.recorder.RecordEvent(at, ev)
+	}
 	l.driver.beforeStep(ev)
 	l.machine.Step(at, ev, &l.out)
+	if l.recorder != nil {
+		l.recorder.RecordEffects(&l.out) // Before the driver fills pages into messages.
+	}
 	for i := range l.out.Len() {
 		e := l.out.At(i)
 		if l.trace != nil {

@@ -119,7 +119,7 @@ func tryOpenRank(tb testing.TB, cfg *config.Config, rank int, more ...runtime.Op
 		runtime.WithPlane(shm.Name, shm.Open),
 		runtime.WithPlane(tcp.Name, tcp.Config{Host: at.Host, Port: at.Port}.Open))
 	if t, ok := tb.(*testing.T); ok { // Benchmarks measure nodes alone.
-		options = append(options, audit(t, true))
+		options, cfg = append(options, audit(t, true)), recorded(t, cfg)
 	}
 	return runtime.Open(tb.Context(), cfg, options...)
 }

@@ -36,6 +36,9 @@ func (n *Node) startShutdown() *shutdown {
 		n.loop.shutDown()
 		w.verifications.tasks.awaitIdle(bg) // From here on the machine starts none, and none reads the pool.
 		n.loop.mailbox.close()
+		if r := n.loop.recorder; r != nil {
+			r.Close(recordingTimeout)
+		}
 		if n.tickets.hasFailed() {
 			c.err = n.finishFailed(errors.Join(controlErr, planeErr, workErr))
 			return

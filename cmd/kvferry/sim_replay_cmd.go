@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/sim/report"
@@ -23,21 +24,32 @@ type replayFlags struct {
 	defect  string
 	log     bool
 	html    string
+
+	recording recordingFlags
 }
 
 func newSimReplayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay",
-		Short: "Run one seed or one plan again and explain the run",
+		Short: "Run one seed, one plan or the recording of a node again and explain the run",
 		Example: `  kvferry sim replay --seed 17 --profile leased --log
   kvferry sim replay --seed 17 --shrink --write-plan small.yaml
-  kvferry sim replay --plan sim-failures/S4-seed17.yaml --html run.html`,
+  kvferry sim replay --plan sim-failures/S4-seed17.yaml --html run.html
+  kvferry sim replay --recording /var/lib/kvferry/recordings/kvferry-20261130T171500.000000000-5f10660f.kvrec`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.recording.file != "" {
+				if name := changedOther(cmd.Flags(), "recording", "any-build", "last", "json"); name != "" {
+					return usagef("--%s is not for recordings: a recording has the events of one node, and no plan", name)
+				}
+				return f.recording.replayRecording(cmd.OutOrStdout())
+			}
 			hasSeed := cmd.Flags().Changed("seed")
 			switch {
+			case cmd.Flags().Changed("any-build"), cmd.Flags().Changed("last"), cmd.Flags().Changed("json"):
+				return usagef("--any-build, --last and --json need --recording, the recording of a node")
 			case hasSeed == (f.plan != ""):
-				return usagef("give either --seed or --plan")
+				return usagef("give either --seed, --plan or --recording")
 			case f.planOut == "" && (f.shrink || f.defect != ""):
 				return usagef("--shrink and --defect need --write-plan, the file for the new plan")
 			}
@@ -61,7 +73,23 @@ func newSimReplayCommand() *cobra.Command {
 		"record in the written plan the defect that it finds, and the code marks that it reaches without the defect")
 	cmd.Flags().BoolVar(&f.log, "log", false, "print the whole event log")
 	addProfileFlag(cmd, &f.profile)
+	cmd.Flags().StringVar(&f.recording.file, "recording", "",
+		"the recording of a node (recorder.dir): give its machine the same events, and compare the effects of each step")
+	cmd.Flags().BoolVar(&f.recording.anyBuild, "any-build", false,
+		"replay a recording of another build, to see at which step this build has other effects")
+	cmd.Flags().IntVar(&f.recording.last, "last", 32, "with --recording, the number of the last events and effects to print")
+	addJSONFlag(cmd, &f.recording.asJSON)
 	return cmd
+}
+
+// changedOther returns the name of a flag that was given and is not one of those named, or an empty text.
+func changedOther(flags *pflag.FlagSet, names ...string) (other string) {
+	flags.Visit(func(flag *pflag.Flag) {
+		if other == "" && !slices.Contains(names, flag.Name) {
+			other = flag.Name
+		}
+	})
+	return other
 }
 
 func (f *replayFlags) loadPlan() (sim.Plan, error) {

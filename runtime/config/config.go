@@ -157,6 +157,8 @@ type Config struct {
 	NIXL    NIXL
 	Gateway Gateway
 	Log     Log
+	// Recorder records the node's state machine for replays.
+	Recorder Recorder
 
 	// Notes are the settings that were accepted although this version treats the settings differently than LMCache, in
 	// the order of the file. All have Code Note.
@@ -195,6 +197,14 @@ type Pool struct {
 	Lock bool
 	// HugePages allocates the pool in huge pages of the host.
 	HugePages bool
+}
+
+// Recorder has the parameters of the flight recorder.
+type Recorder struct {
+	// Dir is the folder of the recordings; empty: nothing is recorded.
+	Dir string
+	// Bytes is the size at which a recording ends.
+	Bytes uint64
 }
 
 // Data has the parameters of the data planes.

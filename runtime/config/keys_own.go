@@ -248,6 +248,13 @@ var nodeKeys = []key{
 		doc: "the directory of the sockets over which shared memory is passed, equal on both ends; needed only for " +
 			"containers with separate networks"},
 
+	{name: "recorder.dir", kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.cfg.Recorder.Dir }),
+		doc: "the folder in which the node writes a [recording](operate.md#flight-recorder) of its state machine, a file for each " +
+			"run, which `kvferry sim replay --recording` replays exactly; nothing is recorded if unset. The file holds the node's " +
+			"key, names of chunks and messages, but no pages; only the user of the process may read it"},
+	{name: "recorder.bytes", kind: sizeKind(1<<20, 1<<46, func(d *draft) *uint64 { return &d.cfg.Recorder.Bytes }), def: "256MiB",
+		doc: "the size at which a recording ends, with a line in the log; the node goes on. Nothing removes older files"},
+
 	{name: "log.level", kind: kind{takes: "debug, info, warn or error", read: readLevel}, def: "info",
 		doc: "the least severe record that is logged"},
 	{name: "log.format", kind: wordKind(func(d *draft) *bool { return &d.cfg.Log.JSON },

@@ -73,6 +73,10 @@ var (
 	corruptPages  = counter("checksum_failures_total", "Pages that did not have the checksum that their source stated.")
 	droppedLines  = counter("log_lines_dropped_total", "Lines that the log dropped, because its handler took them too slowly.")
 
+	recorderOn    = gauge("recorder_recording", "1 while the state machine is recorded (recorder.dir), 0 if the recording has ended.")
+	recorderBytes = gauge("recorder_file_bytes", "The size of the recording.")
+	recorderSteps = counter("recorder_steps_total", "Steps of the state machine that were recorded.")
+
 	directoryRows = gauge("directory_rows", "Rows of a table of the directory.", "table")
 	directoryMem  = gauge("directory_index_bytes", "Memory of the directory's index of chunks.")
 	directoryLog  = gauge("directory_log_up", "1 while the log that directories share can be reached, or if there is none.")
@@ -183,6 +187,11 @@ func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
 	checksumBytes.send(to, float64(s.Checksums.Bytes))
 	corruptPages.send(to, float64(s.Checksums.Corrupt))
 	droppedLines.send(to, float64(s.DroppedLogLines))
+	if r, ok := c.n.Recording(); ok {
+		recorderOn.send(to, oneIf(r.Ended == ""))
+		recorderBytes.send(to, float64(r.Bytes))
+		recorderSteps.send(to, float64(r.Steps))
+	}
 	stuck := !s.HasRank && (s.State == runtime.StateServing || s.State == runtime.StateDraining)
 	if scrapeStale.send(to, oneIf(stuck)); !s.HasRank {
 		return

@@ -230,6 +230,9 @@ var rooms = []room{
 	{name: "runtime/internal/postmortem",
 		own: []string{"effects", "identity", "snapshot", "fsm/prng", "fsm/table"}},
 	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
+	// The recorder knows the machine of a node with all its commands, in order to make and to step it again.
+	{name: "runtime/recording", foreign: none, own: []string{"effects", "protocol", "fsm/rank", "fsm/rank/flows/...", "snapshot",
+		"runtime/internal/postmortem"}},
 	// The event loop gets planes and sockets as interfaces, so it must not import them.
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...",

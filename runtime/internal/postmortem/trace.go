@@ -45,6 +45,16 @@ func (t *Trace) lastEntries() (kept []entry, before uint64) {
 	return append(append([]entry(nil), t.entries[from:]...), t.entries[:from]...), t.total - size
 }
 
+// Lines returns the recorded entries, oldest first, each as a JSON object with the names and numbers that a report has.
+func (t *Trace) Lines() []string {
+	kept, _ := t.lastEntries()
+	var lines []string
+	for i := range kept {
+		lines = append(lines, string(kept[i].renderEntry()))
+	}
+	return lines
+}
+
 // A kind is a type of event or effect.
 type kind uint8
 

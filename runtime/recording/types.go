@@ -1,0 +1,101 @@
+package recording
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/flows/end"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
+)
+
+// eventTypes lists the events. The position of a type is its number in recordings.
+var eventTypes = []reflect.Type{
+	reflect.TypeFor[effects.Tick](), reflect.TypeFor[effects.Command](), reflect.TypeFor[effects.Received](),
+	reflect.TypeFor[effects.Opened](), reflect.TypeFor[effects.ConnLost](), reflect.TypeFor[effects.Replied](),
+	reflect.TypeFor[effects.Unanswered](), reflect.TypeFor[effects.SendDone](), reflect.TypeFor[effects.Imported](),
+	reflect.TypeFor[effects.LinkLost](), reflect.TypeFor[effects.TransferDone](), reflect.TypeFor[effects.CopyDone](),
+	reflect.TypeFor[effects.Settled](), reflect.TypeFor[effects.Landed](), reflect.TypeFor[effects.Scattered](),
+	reflect.TypeFor[effects.Revoked](), reflect.TypeFor[effects.Dropped](),
+}
+
+// commandTypes lists the commands of a rank.
+var commandTypes = []reflect.Type{
+	reflect.TypeFor[rank.Drain](), reflect.TypeFor[recall.Recall](), reflect.TypeFor[end.End](),
+	reflect.TypeFor[engine.Share](), reflect.TypeFor[engine.Withdraw](), reflect.TypeFor[engine.Get](),
+	reflect.TypeFor[engine.Fetch](), reflect.TypeFor[engine.Contains](), reflect.TypeFor[engine.Unpin](),
+	reflect.TypeFor[engine.Abandon](), reflect.TypeFor[engine.GiveUp](), reflect.TypeFor[engine.Store](),
+	reflect.TypeFor[engine.Reserve](), reflect.TypeFor[engine.Release](), reflect.TypeFor[engine.Put](),
+	reflect.TypeFor[engine.Abort](), reflect.TypeFor[register.Register](), reflect.TypeFor[register.Finished](),
+	reflect.TypeFor[register.Aborted](), reflect.TypeFor[register.Expect](), reflect.TypeFor[register.NotNeeded](),
+	reflect.TypeFor[p2p.Bring](), reflect.TypeFor[p2p.Locate](), reflect.TypeFor[layerwise.Begin](),
+	reflect.TypeFor[layerwise.Save](), reflect.TypeFor[layerwise.Preempt](), reflect.TypeFor[layerwise.Finish](),
+	reflect.TypeFor[layerwise.Drop](),
+}
+
+// An origin is all from which the machine was made, besides the build.
+type origin struct {
+	Config  rank.Config
+	Seed    uint64
+	Now     effects.Time
+	Node    effects.Incarnation
+	Servers []string // the control channels that the node serves, for people
+}
+
+// codecs has the codecs of everything that is recorded.
+var codecs = struct {
+	registry
+	origin  *codec
+	events  []*codec
+	numbers map[reflect.Type]int // of pointers to events
+}{registry: registry{codecs: map[reflect.Type]*codec{}}, numbers: map[reflect.Type]int{}}
+
+func init() {
+	codecs.origin = codecs.codecOf(reflect.TypeFor[origin]())
+	for i, t := range eventTypes {
+		codecs.events = append(codecs.events, codecs.codecOf(t))
+		codecs.numbers[reflect.PointerTo(t)] = i
+	}
+}
+
+// appendEvent appends an event with its type. The result is false for an event or a command of an unknown type.
+func appendEvent(b []byte, ev effects.Event) ([]byte, bool) {
+	v := reflect.ValueOf(ev)
+	n, ok := codecs.numbers[v.Type()]
+	if c, is := ev.(*effects.Command); is {
+		t := reflect.TypeOf(c.Body)
+		ok = ok && t != nil && t.Kind() == reflect.Pointer && slices.Contains(commandTypes, t.Elem())
+	}
+	if !ok {
+		return b, false
+	}
+	return codecs.events[n].encode(append(b, byte(n)), v.UnsafePointer()), true
+}
+
+func (r *decoder) event() effects.Event {
+	n := int(r.take(1)[0])
+	if n >= len(eventTypes) {
+		r.fail()
+		n = 0
+	}
+	v := reflect.New(eventTypes[n])
+	codecs.events[n].decode(r, v.UnsafePointer())
+	return v.Interface().(effects.Event)
+}
+
+func appendOrigin(b []byte, o *origin) []byte { return codecs.origin.encode(b, unsafe.Pointer(o)) }
+
+func (r *decoder) origin() *origin {
+	o := new(origin)
+	if codecs.origin.decode(r, unsafe.Pointer(o)); r.err == nil && len(r.b) > 0 {
+		r.err = fmt.Errorf("%d bytes behind the configuration", len(r.b))
+	}
+	return o
+}
