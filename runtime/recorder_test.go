@@ -121,7 +121,7 @@ func BenchmarkRecorder(b *testing.B) {
 		b.Run(fmt.Sprintf("chunks=%d", chunks), func(b *testing.B) {
 			var pairs []planetest.Alternative
 			var files []func() recording.Status
-			for _, name := range []string{"off", "on"} {
+			for _, name := range []string{"on", "off"} {
 				rc, sc := receiverConfig(b, "shm", nil), senderConfig(b, "shm", effects.Addr{})
 				if name == "on" {
 					rc, sc = withRecorder(b, rc), withRecorder(b, sc)
@@ -156,8 +156,8 @@ func BenchmarkRecorder(b *testing.B) {
 				return bytes, steps
 			}
 			pushes := 0
-			on := pairs[1].Move
-			pairs[1].Move = func(rng *rand.Rand) time.Duration { pushes += recorderPushes; return on(rng) }
+			on := pairs[0].Move
+			pairs[0].Move = func(rng *rand.Rand) time.Duration { pushes += recorderPushes; return on(rng) }
 			bytesBefore, stepsBefore := sum()
 			t := planetest.TimeAlternatives(b, pairs)
 			bytes, steps := sum()

@@ -362,6 +362,7 @@ func TestEnds(t *testing.T) {
 			g := newRig(t, c.options)
 			for begin := time.Now(); g.recorder.Status().Ended == "" && time.Since(begin) < time.Minute; {
 				g.serve(1)
+				g.recorder.Flush(time.Minute)
 			}
 			g.recorder.Close(time.Minute)
 			r := mustReplay(t, g.file())
@@ -518,45 +519,116 @@ func fillValue(v reflect.Value, seed int, n *int) {
 	}
 }
 
-// BenchmarkStep is a step of the machine, a refused message and then a Reserve and a Release, with and without a recorder.
-func BenchmarkStep(b *testing.B) {
-	for _, on := range []bool{false, true} {
-		b.Run(fmt.Sprintf("recorded=%v", on), func(b *testing.B) {
+// Every field of every effect counts in the hash, except for bytes of pages.
+func TestHashCoversEffects(t *testing.T) {
+	h := newEffectHasher()
+	for _, e := range []effects.Effect{&effects.Open{}, &effects.Close{}, &effects.Send{}, &effects.Post{}, &effects.Reply{},
+		&effects.Import{}, &effects.Drop{}, &effects.Publish{}, &effects.Grant{}, &effects.Revoke{}, &effects.Transfer{}, &effects.Copy{},
+		&effects.Store{}, &effects.Cancel{}, &effects.Confirm{}, &effects.Scatter{}, &effects.Deliver{}, &effects.Return{},
+		&effects.Observe{}} {
+		n := 0
+		v := reflect.ValueOf(e).Elem()
+		fillValue(v, 2, &n)
+		if s, ok := e.(*effects.Send); ok {
+			s.Carries = []effects.Page{{Length: 2}}
+		}
+		before := h.hashEffect(e)
+		eachLeaf(v, v.Type().String(), func(path string, leaf reflect.Value) {
+			old := reflect.New(leaf.Type()).Elem()
+			old.Set(leaf)
+			//exhaustive:ignore
+			switch leaf.Kind() {
+			case reflect.String:
+				leaf.SetString(leaf.String() + "y")
+			case reflect.Bool:
+				leaf.SetBool(!leaf.Bool())
+			case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+				leaf.SetInt(leaf.Int() ^ 1)
+			case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+				leaf.SetUint(leaf.Uint() ^ 1)
+			case reflect.Slice:
+				leaf.Set(reflect.AppendSlice(leaf, reflect.MakeSlice(leaf.Type(), 1, 1)))
+			}
+			ofPage := strings.HasPrefix(path, "effects.Store.Bytes[") || path == "effects.Send.Body[1]" || path == "effects.Send.Body[2]"
+			if same := h.hashEffect(e) == before; same != ofPage {
+				t.Errorf("with another %s the hash is the same: %v", path, same)
+			}
+			leaf.Set(old)
+		})
+	}
+}
+
+// eachLeaf calls f with each number, text and slice below v.
+func eachLeaf(v reflect.Value, path string, f func(path string, leaf reflect.Value)) {
+	//exhaustive:ignore
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				eachLeaf(v.Field(i), path+"."+v.Type().Field(i).Name, f)
+			}
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			eachLeaf(v.Index(i), fmt.Sprintf("%s[%d]", path, i), f)
+		}
+	case reflect.Slice:
+		f(path, v)
+		for i := range v.Len() {
+			eachLeaf(v.Index(i), fmt.Sprintf("%s[%d]", path, i), f)
+		}
+	case reflect.Pointer:
+	default:
+		f(path, v)
+	}
+}
+
+// BenchmarkRecord is the work of a recorder on the machine's goroutine for one step: the encoding of its event and the hash of
+// its effects. The work of the writer's goroutine is not in it. A step is the allocation request of a peer with so many keys that is
+// answered with a grant, or, with 0 keys, a Tick without effects.
+func BenchmarkRecord(b *testing.B) {
+	for _, keys := range []int{0, 1, 64} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			cfg := testConfig()
-			m, err := rank.New(cfg, testSeed, 1)
+			r, err := Start(effects.Incarnation{}, &cfg, testSeed, 1, nil, Options{Dir: b.TempDir(), Interval: time.Hour,
+				Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				b.Fatal(err)
 			}
-			var r *Recorder
-			if on {
-				if r, err = Start(m.Incarnation(), &cfg, testSeed, 1, nil, Options{Dir: b.TempDir(), BytesMax: 1 << 40, QueueBytes: 1 << 30,
-					Log: slog.New(slog.DiscardHandler)}); err != nil {
-					b.Fatal(err)
-				}
-				defer r.Close(time.Minute)
-			}
 			var out effects.Effects
-			now, ticket := effects.Time(1), effects.Ticket(0)
-			step := func(ev effects.Event) {
-				now += 1000
-				out.Reset()
-				if on {
-					r.RecordEvent(now, ev)
+			var ev effects.Event = &effects.Tick{}
+			if keys > 0 {
+				m := protocol.AllocRequest{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, HasExt: true,
+					Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 2}, N: 4}}
+				pages := make([]effects.Page, keys)
+				for i := range keys {
+					m.Keys = append(m.Keys, fmt.Appendf(nil, "meta-llama/Llama-3.1-8B-Instruct@1@0@%016x@bfloat16", i*i*7919))
+					pages[i] = effects.Page{Index: uint32(i), Generation: 7, Length: 1 << 20}
 				}
-				m.Step(now, ev, &out)
-				if on {
-					r.RecordEffects(&out)
-				}
+				body := m.Append(nil)
+				ev = &effects.Received{Conn: 7, Origin: 3, Channel: effects.ChannelAlloc, Request: 1, Body: body}
+				out.Publish(pages)
+				out.Grant(effects.Grant{ID: 9, Pages: pages})
+				out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(keys)})
+				out.Reply(effects.Reply{Request: 1, Body: out.Cut(append(out.Arena(), body...))})
 			}
-			reserve, release := &engine.Reserve{Count: 2}, &engine.Release{}
-			first, second := &effects.Command{Body: reserve}, &effects.Command{Ticket: 1 << 40, Body: release}
+			b.ReportAllocs()
+			now, taken := effects.Time(1), 0
 			for b.Loop() {
-				ticket++
-				first.Ticket, release.Reserved = ticket, ticket
-				step(first)
-				step(second)
+				now += 1000
+				r.RecordEvent(now, ev)
+				r.RecordEffects(&out)
+				if len(r.pending) > frameBytes/2 { // As if the writer had taken all.
+					taken += len(r.pending)
+					r.pending = r.pending[:0]
+				}
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(2*b.N), "ns/step")
+			b.ReportMetric(float64(taken+len(r.pending))/float64(b.N), "raw-B/op")
+			b.StopTimer()
+			r.Close(time.Minute)
+			if s := r.Status(); s.Ended != EndClosed {
+				b.Fatalf("%+v", s)
+			}
 		})
 	}
 }

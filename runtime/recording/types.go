@@ -52,31 +52,71 @@ type origin struct {
 // codecs has the codecs of everything that is recorded.
 var codecs = struct {
 	registry
-	origin  *codec
-	events  []*codec
-	numbers map[reflect.Type]int // of pointers to events
-}{registry: registry{codecs: map[reflect.Type]*codec{}}, numbers: map[reflect.Type]int{}}
+	origin *codec
+	events []*codec
+}{registry: registry{codecs: map[reflect.Type]*codec{}}}
 
 func init() {
 	codecs.origin = codecs.codecOf(reflect.TypeFor[origin]())
 	for i, t := range eventTypes {
 		codecs.events = append(codecs.events, codecs.codecOf(t))
-		codecs.numbers[reflect.PointerTo(t)] = i
+		if n, _ := eventNumber(reflect.New(t).Interface().(effects.Event)); n != i {
+			panic(fmt.Sprintf("BUG: %v has the numbers %d and %d", t, i, n))
+		}
 	}
 }
 
-// appendEvent appends an event with its type. The result is false for an event or a command of an unknown type.
+// eventNumber returns the position of an event's type in eventTypes, and the memory of the event.
+func eventNumber(ev effects.Event) (int, unsafe.Pointer) {
+	switch ev := ev.(type) {
+	case *effects.Tick:
+		return 0, unsafe.Pointer(ev)
+	case *effects.Command:
+		return 1, unsafe.Pointer(ev)
+	case *effects.Received:
+		return 2, unsafe.Pointer(ev)
+	case *effects.Opened:
+		return 3, unsafe.Pointer(ev)
+	case *effects.ConnLost:
+		return 4, unsafe.Pointer(ev)
+	case *effects.Replied:
+		return 5, unsafe.Pointer(ev)
+	case *effects.Unanswered:
+		return 6, unsafe.Pointer(ev)
+	case *effects.SendDone:
+		return 7, unsafe.Pointer(ev)
+	case *effects.Imported:
+		return 8, unsafe.Pointer(ev)
+	case *effects.LinkLost:
+		return 9, unsafe.Pointer(ev)
+	case *effects.TransferDone:
+		return 10, unsafe.Pointer(ev)
+	case *effects.CopyDone:
+		return 11, unsafe.Pointer(ev)
+	case *effects.Settled:
+		return 12, unsafe.Pointer(ev)
+	case *effects.Landed:
+		return 13, unsafe.Pointer(ev)
+	case *effects.Scattered:
+		return 14, unsafe.Pointer(ev)
+	case *effects.Revoked:
+		return 15, unsafe.Pointer(ev)
+	case *effects.Dropped:
+		return 16, unsafe.Pointer(ev)
+	}
+	panic("BUG: event of unknown type")
+}
+
+// appendEvent appends an event with its type. The result is false for a command of an unknown type.
 func appendEvent(b []byte, ev effects.Event) ([]byte, bool) {
-	v := reflect.ValueOf(ev)
-	n, ok := codecs.numbers[v.Type()]
-	if c, is := ev.(*effects.Command); is {
+	if c, ok := ev.(*effects.Command); ok {
 		t := reflect.TypeOf(c.Body)
-		ok = ok && t != nil && t.Kind() == reflect.Pointer && slices.Contains(commandTypes, t.Elem())
+		if t == nil || t.Kind() != reflect.Pointer || !slices.Contains(commandTypes, t.Elem()) {
+			return b, false
+		}
 	}
-	if !ok {
-		return b, false
-	}
-	return codecs.events[n].encode(append(b, byte(n)), v.UnsafePointer()), true
+	n, p := eventNumber(ev)
+	return codecs.events[n].encode(append(b, byte(n)), p), true
 }
 
 func (r *decoder) event() effects.Event {
