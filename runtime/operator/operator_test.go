@@ -67,6 +67,7 @@ extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: `+s
 	}
 	clear(cfg.InitPorts)
 	clear(cfg.AllocPorts)
+	cfg.Recorder = config.Recorder{Dir: t.TempDir(), Bytes: 1 << 30}
 	n, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open),
 		runtime.WithCommandTimer(timer.Record), runtime.WithAttachable(), runtime.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -242,6 +243,7 @@ func TestMetricsSayWhatHappened(t *testing.T) {
 		{sender, "pages", []string{"engine", "free"}, 64},
 		{receiver, "pages", []string{"engine", "free"}, 62},
 		{sender, "agent_engines", nil, 0},
+		{sender, "recorder_recording", nil, 1},
 	} {
 		if got := value(t, c.of, c.name, c.labels...); got != c.want {
 			t.Errorf("%s%v is %v, want %v", c.name, c.labels, got, c.want)
