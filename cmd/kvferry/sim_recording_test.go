@@ -108,7 +108,8 @@ func TestReplayOfARecordingIsRefused(t *testing.T) {
 
 // A divergence and a failed assertion are told with their step.
 func TestTextOfARecording(t *testing.T) {
-	r := &recording.Result{Node: "5f10", Role: "sender", Steps: 41, Effects: 7, Seconds: 1.5, Trace: []string{`{"event":"Tick"}`, `{"effect":"Reply"}`},
+	r := &recording.Result{Node: "5f10", Role: "sender", Steps: 41, Effects: 7, Seconds: 1.5,
+		Trace: []string{`{"event":"Tick"}`, `{"effect":"Reply"}`},
 		Diverged: &recording.Divergence{Step: 42, Seconds: 1.5, Event: `{"event":"Tick"}`, Recorded: []string{"Grant", "Reply"},
 			Replayed: []string{`{"effect":"Reply"}`}, Panicked: "BUG: x"}}
 	const want = `node   5f10, sender
