@@ -96,6 +96,7 @@ func TestReplayOfARecordingIsRefused(t *testing.T) {
 		{[]string{"--recording", file}, "not a recording of kvferry"},
 		{[]string{"--recording", file + ".missing"}, "no such file"},
 		{[]string{"--recording", file, "--seed", "1"}, "--seed is not for recordings"},
+		{[]string{"--recording", file, "--last", "0"}, "--last is 0"},
 		{[]string{"--any-build", "--seed", "1"}, "need --recording"},
 	} {
 		var out, errs bytes.Buffer

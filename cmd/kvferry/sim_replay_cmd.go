@@ -42,6 +42,9 @@ func newSimReplayCommand() *cobra.Command {
 				if name := changedOther(cmd.Flags(), "recording", "any-build", "last", "json"); name != "" {
 					return usagef("--%s is not for recordings: a recording has the events of one node, and no plan", name)
 				}
+				if n := f.recording.last; n < 1 || n > 1<<20 {
+					return usagef("--last is %d: use a number from 1 to %d", n, 1<<20)
+				}
 				return f.recording.replayRecording(cmd.OutOrStdout())
 			}
 			hasSeed := cmd.Flags().Changed("seed")
