@@ -194,7 +194,8 @@ func TestPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
-	sender, receiver := serve(t, Config{Sources: []Source{Node(from, senderTimer)}}), serve(t, Config{Sources: []Source{Node(to, receiverTimer)}})
+	sender := serve(t, Config{Sources: []Source{Node(from, senderTimer)}})
+	receiver := serve(t, Config{Sources: []Source{Node(to, receiverTimer)}})
 	known := serve(t, Config{Sources: []Source{Directory(d)}})
 	p.scrapeOnly(sender, receiver, known)
 	firing := func(alert string, s *Server) string {

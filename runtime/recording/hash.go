@@ -89,6 +89,8 @@ func (h effectHasher) hashEffect(e effects.Effect) uint64 {
 		return snapshot.Hash(w, e)
 	case *effects.Observe:
 		return snapshot.Hash(w, e)
+	case *effects.Verify:
+		return snapshot.Hash(w, e)
 	}
 	panic("BUG: effect of unknown kind")
 }

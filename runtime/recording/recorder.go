@@ -122,6 +122,9 @@ func Start(node effects.Incarnation, cfg *rank.Config, seed uint64, now effects.
 	if r.blanker.limits = cfg.Wire; cfg.Wire == (protocol.Limits{}) {
 		r.blanker.limits = protocol.DefaultLimits()
 	}
+	if bytes, err := cfg.Layout.PageBytes(); err == nil {
+		r.blanker.pageBytes = int(bytes)
+	}
 	f, err := o.open(r.name)
 	if err != nil {
 		return nil, fmt.Errorf("make a recording: %w", err)

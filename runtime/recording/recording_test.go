@@ -430,6 +430,25 @@ func TestChunksAreLeftOut(t *testing.T) {
 	if r.err != nil || !reflect.DeepEqual(got, &want) {
 		t.Errorf("%+v, %v", got, r.err)
 	}
+	// Where the message states checksums, each chunk keeps its own.
+	for i := range chunk {
+		chunk[i] = byte(i * i)
+	}
+	m.Ext.Carried, m.Ext.Sums = chunk, []uint64{1, 2, 3}
+	m.Keys = append(m.Keys, []byte("second"), []byte("third"))
+	ev.Body, c.pageBytes = m.Append(nil), 100 // of 256 bytes
+	b, _ = c.appendBlanked(nil, ev)
+	r = decoder{b: b}
+	lim, blanked := protocol.DefaultLimits(), protocol.AllocRequest{}
+	if err := blanked.Decode(r.event().(*effects.Received).Body, &lim); err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(chunk); at += 100 {
+		had, has := chunk[at:min(at+100, len(chunk))], blanked.Ext.Carried[at:min(at+100, len(chunk))]
+		if effects.SumOf(had) != effects.SumOf(has) || bytes.ContainsFunc(has[:len(has)-4], func(c rune) bool { return c != 0 }) {
+			t.Errorf("the chunk at %d is %x, with checksum %d; it had %d", at, has, effects.SumOf(has), effects.SumOf(had))
+		}
+	}
 	// What is no message stays as it is.
 	ev.Body = []byte("kvf_bytes, but no message")
 	if b, ok = c.appendBlanked(nil, ev); !ok || !bytes.Contains(b, ev.Body) {

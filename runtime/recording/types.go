@@ -23,7 +23,7 @@ var eventTypes = []reflect.Type{
 	reflect.TypeFor[effects.Unanswered](), reflect.TypeFor[effects.SendDone](), reflect.TypeFor[effects.Imported](),
 	reflect.TypeFor[effects.LinkLost](), reflect.TypeFor[effects.TransferDone](), reflect.TypeFor[effects.CopyDone](),
 	reflect.TypeFor[effects.Settled](), reflect.TypeFor[effects.Landed](), reflect.TypeFor[effects.Scattered](),
-	reflect.TypeFor[effects.Revoked](), reflect.TypeFor[effects.Dropped](),
+	reflect.TypeFor[effects.Revoked](), reflect.TypeFor[effects.Dropped](), reflect.TypeFor[effects.Verified](),
 }
 
 // commandTypes lists the commands of a rank.
@@ -103,6 +103,8 @@ func eventNumber(ev effects.Event) (int, unsafe.Pointer) {
 		return 15, unsafe.Pointer(ev)
 	case *effects.Dropped:
 		return 16, unsafe.Pointer(ev)
+	case *effects.Verified:
+		return 17, unsafe.Pointer(ev)
 	}
 	panic("BUG: event of unknown type")
 }
