@@ -118,7 +118,7 @@ func (r *Recorder) causeDistance(e world.Entry) int {
 		return 0
 	}
 	index := r.t.Dropped + len(r.t.Events)
-	if e.Kind <= world.KindDropped {
+	if e.Kind.IsEvent() {
 		r.stepStarts[e.Node] = index
 		return 0
 	}

@@ -123,8 +123,8 @@ func (k Kind) IsForProcess() bool {
 	return k < KindCrash || k >= KindCommTick && k <= kindCommRestart || k == KindVerified
 }
 
-// isEvent reports whether a delivery is an event of a machine.
-func (k Kind) isEvent() bool { return k <= KindDropped || k == KindVerified }
+// IsEvent reports whether a delivery is an event of a machine.
+func (k Kind) IsEvent() bool { return k <= KindDropped || k == KindVerified }
 
 // isPlaneWork reports whether a delivery is work of a plane's threads, which continues until the plane is closed.
 func (k Kind) isPlaneWork() bool {

@@ -228,7 +228,7 @@ func (w *World) HandleDelivery(d Delivery) {
 			n.Backlog = append(n.Backlog, d)
 			return
 		}
-		if d.Kind.isEvent() {
+		if d.Kind.IsEvent() {
 			n.handleEvent(w, d)
 			n.delayNextStep(w)
 			return

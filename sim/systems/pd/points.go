@@ -15,8 +15,11 @@ import (
 // eventKinds is the space for kinds of events. Each kind of command counts as a kind of event.
 const eventKinds = 56
 
+// verifiedColumn counts [world.KindVerified], whose number is above those of the other events, as the last kind.
+const verifiedColumn = eventKinds - 1
+
 // does not compile if eventKinds is too small, because an unsigned constant cannot be negative
-const _ = eventKinds - uint(world.KindDropped) - plan.CommandKindLimit
+const _ = verifiedColumn - uint(world.KindDropped) - plan.CommandKindLimit
 
 // tagsMax is the space for kinds of messages.
 const tagsMax = 32
@@ -69,6 +72,8 @@ var situationNames = sync.OnceValue(rank.SituationNames)
 func stepName(i int) string {
 	situation, event := situationNames()[i/eventKinds], i%eventKinds
 	switch k, x := world.Kind(event), event-int(world.KindDropped); {
+	case event == verifiedColumn:
+		return "step " + situation + " × " + world.LineForms[world.KindVerified].Name
 	case k >= world.KindTick && k <= world.KindDropped && k != world.KindCommand:
 		return "step " + situation + " × " + world.LineForms[k].Name
 	case x > 0 && plan.CommandKind(x).IsNamed():
@@ -84,8 +89,11 @@ func (w *Cluster) CountStep(n *world.Node, k world.Kind, ev effects.Event) {
 		x = w.Commands[c.Ticket-1].Kind
 	}
 	at := coverage.Point(k)
-	if k == world.KindCommand {
+	switch k {
+	case world.KindCommand:
 		at = coverage.Point(world.KindDropped) + coverage.Point(x)
+	case world.KindVerified:
+		at = verifiedColumn
 	}
 	w.Result.Coverage.Hit(pointStep + coverage.Point(situationOf(n, w.ReadClock(n), ev))*eventKinds + at)
 }
