@@ -335,8 +335,8 @@ func loadTenant(t *testing.T, from, to *runtime.Node, tenant effects.Tenant) (st
 }
 
 // Two tenants share a cluster of real nodes over TLS, and both use it all the time. A process with the certificate of
-// tenant B, which knows the keys, request ids and names of tenant A, tries in every way to see, replace or learn of a chunk of A, and fails; the same
-// message of a process of tenant A is served, so that each try would have worked.
+// tenant B, which knows the keys, request ids and names of tenant A, tries in every way to see, replace or learn of a
+// chunk of A, and fails; the same message of a process of tenant A is served, so that each try would have worked.
 func TestTenantsAreApart(t *testing.T) {
 	f := newFleet(t, tenantPolicy)
 	open := func(cfg *config.Config, identity string) *runtime.Node {
