@@ -117,7 +117,8 @@ func (t *Transfer) flipStored(w *World, i int) {
 			t.flipped = true
 		}
 	}
-	if !t.Read && t.flipped {
+	// Another transfer of the same source may have struck after this one had begun.
+	if !t.Read && (t.flipped || t.Local.Pages[p.Local.Index].WasFlippedIn(p.Local.Generation)) {
 		page.StoredFlipped = p.Remote.Generation
 	}
 }
