@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/secure"
 )
 
 // statusTimeout is how long kvferry status waits for the process.
@@ -47,9 +48,14 @@ is live, and not ready. Both serve as probes of Kubernetes.`,
 			defer cancel()
 			url, client := "http://"+address, http.DefaultClient
 			if file != "" {
+				var guard *secure.Guard
 				var err error
-				if url, client, err = operatorOf(cmd, file, rank); err != nil {
+				if url, guard, err = operatorOf(file, rank); err != nil {
 					return err
+				}
+				defer guard.Close()
+				if guard != nil {
+					client = &http.Client{Transport: &http.Transport{TLSClientConfig: guard.HTTPClientConfig()}}
 				}
 			}
 			body, err := fetchStatus(ctx, client, url+"/status")
@@ -79,8 +85,9 @@ is live, and not ready. Both serve as probes of Kubernetes.`,
 	return cmd
 }
 
-// operatorOf returns where the process of a configuration file serves operators, and a client for it.
-func operatorOf(cmd *cobra.Command, file string, rank int) (url string, client *http.Client, err error) {
+// operatorOf returns where the process of a configuration file serves operators, and the guard with which a client proves
+// its identity there. The guard is nil where the interface speaks HTTP without TLS. The caller closes the guard.
+func operatorOf(file string, rank int) (url string, guard *secure.Guard, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return "", nil, usageError{err}
@@ -104,15 +111,13 @@ func operatorOf(cmd *cobra.Command, file string, rank int) (url string, client *
 		host = "127.0.0.1"
 	}
 	address := net.JoinHostPort(host, strconv.Itoa(int(at.Port)))
-	guard, err := security.Open(newLogger(io.Discard, config.Log{}))
-	switch {
-	case err != nil:
-		return "", nil, err
-	case guard == nil || isLoopback(at.Host):
-		return "http://" + address, http.DefaultClient, nil
+	if isLoopback(at.Host) {
+		return "http://" + address, nil, nil
 	}
-	context.AfterFunc(cmd.Context(), guard.Close)
-	return "https://" + address, &http.Client{Transport: &http.Transport{TLSClientConfig: guard.HTTPClientConfig()}}, nil
+	if guard, err = security.Open(newLogger(io.Discard, config.Log{})); err != nil || guard == nil {
+		return "http://" + address, nil, err
+	}
+	return "https://" + address, guard, nil
 }
 
 // isLoopback reports whether only this host reaches a host's address.
