@@ -220,7 +220,6 @@ func (g *Guard) endConns() {
 	g.mu.Unlock()
 	for _, c := range conns {
 		if err := c.recheck(x, now); err != nil {
-			g.stats.ended.Add(1)
 			g.limitedLog.Warn("a connection is closed", c.logName(), "peer", c.RemoteAddr(), "reason", err)
 			c.endRefused(err)
 		}
@@ -233,6 +232,7 @@ func (c *Conn) endRefused(reason error) {
 	c.ended = true
 	end := c.onRefused
 	delete(c.guard.conns, c)
+	c.guard.stats.ended.Add(1)
 	c.guard.mu.Unlock()
 	if end == nil {
 		_ = c.Close()
