@@ -112,6 +112,12 @@ released at the end.`,
 			if o.Other, err = other.resolve(cmd); err != nil {
 				return err
 			}
+			if o.Layers < 1 || o.Layers > demo.LayersMax {
+				return usagef("--layers is %d; use 1 to %d", o.Layers, demo.LayersMax)
+			}
+			if _, shares, _ := demo.ParseModes(mode); cmd.Flags().Changed("layers") && (shares || demo.Mode(mode) == demo.PushReg) {
+				return usagef("--layers and --mode %s: the mode has a model of its own; leave out --layers", mode)
+			}
 			if maxRequests < 1 {
 				return usagef("--requests is %d; give at least 1", maxRequests)
 			}
@@ -183,6 +189,7 @@ released at the end.`,
 	other.addTo(cmd)
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the replay relative to the trace's timestamps; 0 is as fast as possible")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
+	cmd.Flags().IntVar(&o.Layers, "layers", demo.LayersMax, "layers of the model at most; with fewer, all processes need less memory")
 	cmd.Flags().BoolVar(&o.Secure, "secure", false, "authenticate and encrypt all connections (security.mode: strict)")
 	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "do not kill processes during the replay")
 	return cmd

@@ -31,7 +31,7 @@ func softwareNPU(t *testing.T) string {
 func playOnNPUs(t *testing.T, args ...string) demo.Summary[*demo.Report] {
 	t.Helper()
 	var all demo.Summary[*demo.Report]
-	out := playDemo(t, &all, append([]string{"--device", "npu", "--library", softwareNPU(t)}, args...)...)
+	out := playDemo(t, &all, append([]string{"--device", "npu", "--library", softwareNPU(t), "--layers", "2"}, args...)...)
 	for _, r := range all.Modes {
 		pushes := r.Mode == demo.Push || r.Mode == demo.Layerwise
 		switch n := r.NPU; {

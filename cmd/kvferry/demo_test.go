@@ -59,7 +59,7 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 	for _, plane := range []string{"shm", "tcp"} {
 		t.Run(plane, func(t *testing.T) {
 			var all demo.Summary[*demo.Report]
-			out := playDemo(t, &all, "--plane", plane, "--requests", strconv.Itoa(requests))
+			out := playDemo(t, &all, "--plane", plane, "--layers", "2", "--requests", strconv.Itoa(requests))
 			if len(all.Modes) != 4 { // Without an NPU, the offload mode is not played.
 				t.Errorf("not all modes were played:\n%s", out)
 			}
@@ -94,7 +94,7 @@ func TestDemoOfBothSides(t *testing.T) {
 		mode, modes = "push", 1
 	}
 	var all demo.Summary[*demo.Report]
-	out := playDemo(t, &all, "--role", "both", "--mode", mode, "--requests", strconv.Itoa(requests))
+	out := playDemo(t, &all, "--role", "both", "--mode", mode, "--layers", "1", "--requests", strconv.Itoa(requests))
 	if len(all.Modes) != modes {
 		t.Errorf("want %d modes:\n%s", modes, out)
 	}
@@ -124,7 +124,7 @@ func TestDemoOfRecalls(t *testing.T) {
 	}
 	for _, role := range roles {
 		var all demo.Summary[*demo.Report]
-		out := playDemo(t, &all, "--bidirectional", "--role", role, "--mode", "push", "--requests", strconv.Itoa(requests))
+		out := playDemo(t, &all, "--bidirectional", "--role", role, "--mode", "push", "--layers", "1", "--requests", strconv.Itoa(requests))
 		if len(all.Modes) != 1 {
 			t.Fatalf("not one mode was played:\n%s", out)
 		}
@@ -136,7 +136,7 @@ func TestDemoOfRecalls(t *testing.T) {
 
 func TestDemoText(t *testing.T) {
 	var out, stderr bytes.Buffer
-	if code := run(context.Background(), []string{"demo", "--requests", "4", "--no-crash"}, strings.NewReader(""), &out,
+	if code := run(context.Background(), []string{"demo", "--requests", "4", "--layers", "1", "--no-crash"}, strings.NewReader(""), &out,
 		&stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
 	}
@@ -156,7 +156,8 @@ func TestDemoWrongCalls(t *testing.T) {
 		{"demo", "--mode", "p2p", "--bidirectional"}, {"demo", "--mode", "p2p", "--device", "npu"},
 		{"demo", "--mode", "pull-delay+offload"}, {"demo", "--role", "both", "--mode", "pull-delay+offload"},
 		{"demo", "--bidirectional", "--mode", "pull-delay"},
-		{"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
+		{"demo", "--layers", "0"}, {"demo", "--layers", "5"}, {"demo", "--mode", "p2p", "--layers", "2"},
+		{"demo", "--mode", "push-reg", "--layers", "2"}, {"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
 		{"demo", "--speed", "-1"}, {"demo", "--trace", "testdata/there-is-none"}, {"node"},
 		{"node", "--config", "testdata/config/broken.yaml"},
 		{"node", "--config", "testdata/there-is-none"},

@@ -17,7 +17,7 @@ import (
 // playRuns plays some runs as the tour does and returns the output.
 func playRuns(t *testing.T, runs []tourRun, asJSON bool) (string, error) {
 	t.Helper()
-	o := demo.Options{Concurrency: 4}
+	o := demo.Options{Concurrency: 4, Layers: 1}
 	var err error
 	if o.Trace, o.Requests, err = readTrace("", 16); err != nil {
 		t.Fatal(err)

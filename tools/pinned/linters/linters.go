@@ -11,6 +11,7 @@ import (
 	"github.com/golangci/golangci-lint/v2/pkg/golinters/errcheck"
 	"github.com/golangci/golangci-lint/v2/pkg/golinters/exhaustive"
 	"github.com/golangci/golangci-lint/v2/pkg/golinters/gochecksumtype"
+	"github.com/golangci/golangci-lint/v2/pkg/golinters/govet"
 	"github.com/golangci/golangci-lint/v2/pkg/golinters/ineffassign"
 	"github.com/golangci/golangci-lint/v2/pkg/golinters/misspell"
 	"github.com/golangci/golangci-lint/v2/pkg/golinters/staticcheck"
@@ -37,6 +38,7 @@ func (LinterBuilder) Build(c *config.Config) ([]*linter.Config, error) {
 		typed(errcheck.New(&s.Errcheck)),
 		typed(exhaustive.New(&s.Exhaustive)),
 		typed(gochecksumtype.New(&s.GoChecksumType)),
+		typed(govet.New(&s.Govet)),
 		typed(staticcheck.New(&s.Staticcheck)).WithAutoFix(),
 		typed(unused.New(&s.Unused)).ConsiderSlow().WithChangeTypes(),
 		typed(golinters.NewTypecheck()), // Required: it reports code that does not compile.

@@ -10,6 +10,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"sync"
@@ -32,6 +33,7 @@ type Options struct {
 	NPU         *NPU          // the NPU whose memory has the pages; nil: host memory
 	Speed       float64       // speed of the trace's clock; 0 replays without pauses
 	Concurrency int           // requests in progress; at least 1
+	Layers      int           // the largest number of layers of the model; 0: LayersMax; with less memory there are fewer
 	Crash       bool          // kill a prefill process and a decode process, or two processes of a ring
 	Secure      bool          // security.mode: strict, with certificates that are renewed during the replay
 	Other       *OtherRelease // nil: all processes run this release
@@ -51,7 +53,7 @@ type player struct {
 // Run replays the trace and returns the report. It fails if the trace could not be played. Failures during the replay
 // are in the report.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	o.shape = shapeFor(availableBytes(), o.Ring)
+	o.shape = shapeFor(availableBytes(), cmp.Or(o.Layers, LayersMax), o.Ring)
 	o.Concurrency = max(o.Concurrency, 1)
 	c, err := startCluster(ctx, &o)
 	if err != nil {

@@ -89,17 +89,20 @@ func TestPinned(t *testing.T) {
 }
 
 func TestShapeFitsTheMachine(t *testing.T) {
-	if got := shapeFor(1<<40, false).layers; got != layersMax {
-		t.Errorf("a large machine gets %d layers, want %d", got, layersMax)
+	if got := shapeFor(1<<40, LayersMax, false).layers; got != LayersMax {
+		t.Errorf("a large machine gets %d layers, want %d", got, LayersMax)
 	}
-	if got := shapeFor(0, false).layers; got != layersMin {
+	if got := shapeFor(1<<40, 2, false).layers; got != 2 {
+		t.Errorf("a model of at most 2 layers has %d layers", got)
+	}
+	if got := shapeFor(0, LayersMax, false).layers; got != layersMin {
 		t.Errorf("a machine without memory gets %d layers, want %d", got, layersMin)
 	}
 	for gib := 4; gib < 64; gib++ {
-		if s := shapeFor(gib<<30, false); s.layers > layersMin && s.poolBytes() > gib<<30/8 {
+		if s := shapeFor(gib<<30, LayersMax, false); s.layers > layersMin && s.poolBytes() > gib<<30/8 {
 			t.Errorf("%d GiB: pools of %d bytes", gib, s.poolBytes())
 		}
-		if s := shapeFor(gib<<30, true); s.layers > layersMin && s.ringBytes() > gib<<30/8 {
+		if s := shapeFor(gib<<30, LayersMax, true); s.layers > layersMin && s.ringBytes() > gib<<30/8 {
 			t.Errorf("%d GiB: pools of a ring of %d bytes", gib, s.ringBytes())
 		}
 	}

@@ -14,9 +14,11 @@ type shape struct {
 
 const (
 	elementBytes = 2 // bfloat16
-	layersMax    = 4
 	layersMin    = 1
 )
+
+// LayersMax is the largest number of layers of the model of a demo.
+const LayersMax = 4
 
 func (s shape) pageBytes() int {
 	return 2 * s.layers * s.chunkTokens * s.kvHeads * s.headSize * elementBytes
@@ -27,14 +29,14 @@ func (s shape) poolBytes() int { return (s.prefillPages + decodeNodes*s.decodePa
 // ringBytes returns the size of all pools of a ring in bytes.
 func (s shape) ringBytes() int { return ringNodes * s.ringPages() * s.pageBytes() }
 
-// shapeFor returns the shape with the most layers, of at most layersMax, with which all pools together need at most an
+// shapeFor returns the shape with the most layers, of at most layers, with which all pools together need at most an
 // eighth of the available memory. The shape has at least layersMin layers.
-func shapeFor(availableBytes int, ring bool) shape {
+func shapeFor(availableBytes, layers int, ring bool) shape {
 	pools := shape.poolBytes
 	if ring {
 		pools = shape.ringBytes
 	}
-	s := shape{chunkTokens: 256, layers: layersMax, kvHeads: 2, headSize: 128, prefillPages: 320, decodePages: 640}
+	s := shape{chunkTokens: 256, layers: layers, kvHeads: 2, headSize: 128, prefillPages: 320, decodePages: 640}
 	for s.layers > layersMin && pools(s) > availableBytes/8 {
 		s.layers--
 	}
