@@ -26,7 +26,13 @@ type cacheOrderState struct {
 	mayUseAt  map[uint32]int64 `snap:"skip"`    // the last possible use
 	anyMayUse int64            `snap:"skip"`    // when any chunk may have been used
 	waits     bool             `snap:"skip"`    // a request waits for pages
-	evicted   []uint32         `snap:"scratch"` // in this step
+	evicted   []evictedChunk   `snap:"scratch"` // in this step
+}
+
+// An evictedChunk is a chunk that was certainly used at a time, and was evicted afterwards.
+type evictedChunk struct {
+	chunk  uint32
+	usedAt int64
 }
 
 func (s *cacheOrderState) clearForReuse() {
@@ -76,15 +82,15 @@ func (*cacheOrderOracle) subscribe(l *oracle.Subscriptions[cacheOrderOracle]) {
 			}
 		case effects.FactEvicted:
 			if k, ok := o.facts().keyOfHash(e.Node, e.Effect.ID); ok {
-				o.stateOf(e.Node).evicted = append(o.stateOf(e.Node).evicted, k)
+				o.stateOf(e.Node).recordEviction(k)
 			}
 		}
 	})
 	oracle.On(l, func(o *cacheOrderOracle, _ *oracle.Call, e stepCounted) {
 		s := o.stateOf(e.node)
-		for _, k := range s.evicted { // A claim on another chunk may have expired in the same step.
+		for _, x := range s.evicted { // A claim on another chunk may have expired in the same step.
 			if o.w.Failure == nil {
-				o.verifyOldest(e.node, k)
+				o.verifyOldest(e.node, x.chunk, x.usedAt)
 			}
 		}
 		s.evicted = s.evicted[:0]
@@ -105,6 +111,15 @@ func (s *cacheOrderState) recordUse(chunk uint32, now int64) {
 		s.usedAt = map[uint32]int64{}
 	}
 	s.usedAt[chunk] = now
+}
+
+// recordEviction records that a chunk was evicted. The same step may store the chunk again and deliver it to a Get that
+// waits, which is a use of the new copy.
+func (s *cacheOrderState) recordEviction(chunk uint32) {
+	if at, known := s.usedAt[chunk]; known {
+		s.evicted = append(s.evicted, evictedChunk{chunk: chunk, usedAt: at})
+		delete(s.usedAt, chunk)
+	}
 }
 
 // touch records that chunks may have been used.
@@ -140,13 +155,10 @@ func (or *cacheOrderOracle) recordMessage(n *world.Node, body []byte) {
 	}
 }
 
-// verifyOldest checks a chunk that is evicted: no other chunk that the cache could evict was certainly used earlier.
-func (or *cacheOrderOracle) verifyOldest(n *world.Node, evicted uint32) {
+// verifyOldest checks a chunk that was evicted: every other chunk that the cache could evict may have been used later
+// than the evicted one certainly was.
+func (or *cacheOrderOracle) verifyOldest(n *world.Node, evicted uint32, usedAt int64) {
 	s, cache := or.stateOf(n), or.oracles().cache.stateOf(n)
-	usedAt, known := s.usedAt[evicted]
-	if delete(s.usedAt, evicted); !known {
-		return
-	}
 	if n.KeepsOffers || n.LendsChunks || n.ArenaPages+n.SecondPages > 0 || pd.InfoOf(n).Cfg.Shares || n.Busy || n.Draining || n.Leaving ||
 		!reportsEvictions(n) || s.waits || n.ResumesAt(or.w.Now) {
 		or.countVoid(checkEvictedOldest)
