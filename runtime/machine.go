@@ -20,6 +20,7 @@ type machine interface {
 	effects.Machine
 	Incarnation() effects.Incarnation
 	Stats() rank.Stats
+	ListUnfinished() []rank.Unfinished
 	PutFits(keys [][]byte) int
 	RecallFits(request []byte, keys [][]byte) int
 	BringFits(request []byte, keys [][]byte, mode p2p.Mode) int

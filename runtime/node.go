@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -38,7 +39,7 @@ type Node struct {
 	deviceFrom     uint32 // index of the first page of the second (device) pool
 	devicePages    uint32 // number of pages in the second pool
 	hasAddresses   bool   // the pages have addresses for a device
-	drainTimeout   time.Duration
+	callTimes      atomic.Pointer[callTimes]
 	cfg            rank.Config // configuration of the machine, as read from the file
 	sharedMode     p2p.Mode
 	hasDirectories bool // the node asks directories for the location of chunks
@@ -210,7 +211,7 @@ func (n *Node) Close(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(drained, c.awaitEnd(ctx, n, n.drainTimeout))
+	return errors.Join(drained, c.awaitEnd(ctx, n, n.DrainTimeout()))
 }
 
 // ReloadSecurity makes the node look at the files of cfg.Security now, instead of within 10 s. New files are in force for

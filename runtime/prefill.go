@@ -275,7 +275,7 @@ func (n *Node) submitFinish(ctx context.Context, op string, r *prefillRecord) (g
 		tailTokens = 0 // The receiver already had all of the request.
 	}
 	body := &layerwise.Finish{Request: r.id, Run: r.run, Tokens: uint32(tokens),
-		Timeout: commandTimeout(ctx, 0, n.cfg.PutTimeout)}
+		Timeout: commandTimeout(ctx, 0, n.times().put)}
 	if r.failure != nil { // The request needs no more data, and ends with the error of its failure.
 		tailTokens, body.Tokens = 0, uint32(tokens/size*size)
 	} else if layer := slices.IndexFunc(r.tokens, func(t int) bool { return t != tokens }); layer >= 0 {

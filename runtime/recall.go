@@ -73,7 +73,7 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 	if err := n.checkRecall(&c); err != nil {
 		return RecallResult{}, err
 	}
-	res, until := RecallResult{}, time.Now().Add(time.Duration(n.cfg.RecallTimeout))
+	res, until := RecallResult{}, time.Now().Add(time.Duration(n.times().recall))
 	if c.Timeout > 0 {
 		until = time.Now().Add(c.Timeout)
 	}

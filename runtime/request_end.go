@@ -51,7 +51,7 @@ func (s Sender) EndRequest(ctx context.Context, c RequestEnd) error {
 	}
 	t, err := n.submitCommand("end request", classWork, &end.End{
 		Request: []byte(c.Request), Peer: engine.Peer(c.Peer), Code: c.Code, Reason: reason,
-		Timeout: commandTimeout(ctx, c.Timeout, n.cfg.PutTimeout),
+		Timeout: commandTimeout(ctx, c.Timeout, n.times().put),
 	})
 	if err != nil {
 		return err

@@ -113,8 +113,8 @@ func tryOpenRank(tb testing.TB, cfg *config.Config, rank int, more ...runtime.Op
 	if !ok {
 		tb.Fatalf("rank %d has no port for the tcp plane", rank)
 	}
+	more = append([]runtime.Option{runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))}, more...)
 	options := append(more, runtime.WithRank(rank),
-		runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 		runtime.WithControl(zmq.Config{}.Opener()),
 		runtime.WithPlane(shm.Name, shm.Open),
 		runtime.WithPlane(tcp.Name, tcp.Config{Host: at.Host, Port: at.Port}.Open))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/runtime/config"
 )
@@ -128,7 +127,7 @@ func (s Sender) ReserveFor(ctx context.Context, count int, tenant effects.Tenant
 	var bodies, releases []effects.CommandBody
 	for _, run := range splitRuns(count, s.node.keysPerBatch) {
 		bodies = append(bodies, &engine.Reserve{Count: uint32(run[1] - run[0]), Tenant: tenant,
-			Timeout: commandTimeout(ctx, 0, s.node.cfg.PutTimeout)})
+			Timeout: commandTimeout(ctx, 0, s.node.times().put)})
 	}
 	s.node.loop.mailbox.Hold()
 	group, err := s.node.submitAll("reserve", classWork, bodies, func([]*Ticket) {})
@@ -284,23 +283,5 @@ func (s Sender) newPutCommand(ctx context.Context, p *Put) (*engine.Put, error) 
 	pages[len(pages)-1].Length = uint32(lastBytes)
 	s.node.stateSums(pages)
 	return &engine.Put{Peer: engine.Peer(p.Peer), Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
-		LastChunkTokens: tokens, Last: p.Last, Timeout: commandTimeout(ctx, p.Timeout, s.node.cfg.PutTimeout)}, nil
-}
-
-// Drain refuses new work and ends the open work, within pd_shutdown_timeout_sec or until the deadline of ctx.
-// Close drains the node by itself. If the time is over first, Drain returns an error and the number of commands,
-// page handles and notifications that were still open.
-func (n *Node) Drain(ctx context.Context) (remaining int, err error) {
-	n.tickets.refuseNew(effects.Draining)
-	t, err := n.submitCommand("drain", classEnding, &rank.Drain{Timeout: commandTimeout(ctx, 0, toNanos(n.drainTimeout))})
-	if err != nil {
-		return 0, err
-	}
-	out := <-t.Done()
-	if out.Code != effects.OK {
-		return out.Remaining, &Error{Op: "drain", Code: out.Code, Count: out.Remaining, Remedy: fmt.Sprintf(
-			"%d commands, page handles and notifications are still open; release all pages, check that the proxy accepts "+
-				"notifications, or raise pd_shutdown_timeout_sec", out.Remaining)}
-	}
-	return 0, nil
+		LastChunkTokens: tokens, Last: p.Last, Timeout: commandTimeout(ctx, p.Timeout, s.node.times().put)}, nil
 }

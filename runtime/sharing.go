@@ -177,7 +177,7 @@ func (n *Node) sharedGetDeadline(g *SharedGet) time.Time {
 	if g.Timeout > 0 {
 		return time.Now().Add(g.Timeout)
 	}
-	return time.Now().Add(time.Duration(n.cfg.BringTimeout))
+	return time.Now().Add(time.Duration(n.times().bring))
 }
 
 // bringChunks reads the first chunks of rest into the pool, or with the mode Delayed has peers lend them. It handles as
@@ -259,7 +259,7 @@ func (s Sharing) Lookup(ctx context.Context, keys []string) (local, remote int, 
 		return local, 0, err
 	}
 	t, err := n.submitCommand("lookup", classWork, &p2p.Locate{Keys: keysToBytes(keys[:min(len(keys), n.keysPerBatch)]),
-		Timeout: commandTimeout(ctx, 0, n.cfg.BringTimeout)})
+		Timeout: commandTimeout(ctx, 0, n.times().bring)})
 	if err != nil {
 		return local, 0, err
 	}

@@ -47,7 +47,8 @@ type Snapshot struct {
 	// stepped no more. The other fields do not need the machine.
 	Rank            rank.Stats
 	HasRank         bool
-	CommandsInUse   int // tickets of commands in progress, and of commands whose memory is still in use
+	Unfinished      []rank.Unfinished // what a drain waits for, if the node drains
+	CommandsInUse   int               // tickets of commands in progress, and of commands whose memory is still in use
 	Facts           []FactCount
 	Control         control.Stats
 	Security        secure.Stats
@@ -63,9 +64,10 @@ func (n *Node) Snapshot(ctx context.Context) Snapshot {
 	if g := n.driver.guard; g != nil {
 		s.Security = g.Stats()
 	}
-	var counts rank.Stats // written by the loop, perhaps after this call has returned
-	if n.loop.runBetweenUntil(ctx, func() { counts = n.machine.Stats() }) {
-		s.Rank, s.HasRank = counts, true
+	var counts rank.Stats // these are written by the loop, perhaps after this call has returned
+	var unfinished []rank.Unfinished
+	if n.loop.runBetweenUntil(ctx, func() { counts, unfinished = n.machine.Stats(), n.machine.ListUnfinished() }) {
+		s.Rank, s.Unfinished, s.HasRank = counts, unfinished, true
 	}
 	return s
 }

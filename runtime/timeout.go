@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/config"
 )
 
 // Every call that takes a context follows one rule for time. A command's deadline is set by the timeout of the call,
@@ -13,6 +14,25 @@ import (
 // the command ends in the way of the command's kind: a Put, a Fetch or a Drain as Expired, a Reserve as NoMemory, a
 // Get with the prefix of the chunks that have arrived. Only a caller that cancels the context aborts the command,
 // which then ends as Cancelled, unless the command had ended before.
+
+// callTimes has the time limits of calls that state none. Reload replaces them.
+type callTimes struct {
+	put, bring, recall, drain effects.Duration
+}
+
+// times returns the time limits for the calls that begin now.
+func (n *Node) times() *callTimes { return n.callTimes.Load() }
+
+// Reload puts those values of cfg into force that a running node can take: put_timeout, recall.timeout,
+// p2p_sync_get_timeout_s and pd_shutdown_timeout_sec, for the calls that begin from now on, of engines of an agent too.
+// Config.Changes says which other keys have changed; these need another Open.
+func (n *Node) Reload(cfg *config.Config) {
+	m := &cfg.Machine
+	n.callTimes.Store(&callTimes{put: m.PutTimeout, bring: m.BringTimeout, recall: m.RecallTimeout, drain: toNanos(cfg.DrainTimeout)})
+}
+
+// DrainTimeout returns how long a Close may take that begins now.
+func (n *Node) DrainTimeout() time.Duration { return time.Duration(n.times().drain) }
 
 // commandTimeout returns the time that a command has: the requested time, or byDefault if none was requested, but no
 // longer than the time until the context's deadline.

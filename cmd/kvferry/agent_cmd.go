@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -31,16 +30,21 @@ An engine keeps its pages and handles until it releases them or its process ends
 agent serves, it prints one line of JSON with the socket for engines and the ports for peers.
 
 SIGTERM and SIGINT drain the agent: attached engines may finish their work, for at most
-pd_shutdown_timeout_sec seconds. A second signal ends the agent at once.`,
+pd_shutdown_timeout_sec seconds. A second signal ends the agent at once.
+
+SIGHUP makes the agent read its configuration and the files of security again. The log says
+which changed values are in force (docs/configuration.md marks these keys), and which need
+a restart.`,
 		Example: `  kvferry agent --config receiver.yaml --socket /run/kvferry/agent.sock`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" || attachConfig.Path == "" {
 				return usagef("--config and --socket are required: the configuration file and the path of the socket")
 			}
-			cfg, log, err := readNodeConfig(cmd, file)
+			source, err := openNodeFile(cmd, file)
 			if err != nil {
 				return err
 			}
+			cfg, log := source.config, source.log
 			attachConfig.Log = log
 			n, err := openNode(cmd.Context(), cfg, rank, log, append(containmentOptions(reportDir), runtime.WithAttachable())...)
 			if err != nil {
@@ -48,8 +52,8 @@ pd_shutdown_timeout_sec seconds. A second signal ends the agent at once.`,
 			}
 			attachConfig.Node, attachConfig.Limits = n.Node.Node, &cfg.Limits
 			attachConfig.Poll = cfg.Poll
-			defer reloadOnHangup(n.ReloadSecurity)()
-			serveErr := serveEngines(cmd, n, attachConfig, cfg.DrainTimeout)
+			defer source.reloadOnHangup(n)()
+			serveErr := serveEngines(cmd, n, attachConfig)
 			// The context has ended; closing has time limits of its own.
 			return errors.Join(serveErr, n.closeWithNPU(context.WithoutCancel(cmd.Context())))
 		},
@@ -68,7 +72,7 @@ pd_shutdown_timeout_sec seconds. A second signal ends the agent at once.`,
 }
 
 // serveEngines serves engines until the context ends, and then drains. It returns an error if the node fails.
-func serveEngines(cmd *cobra.Command, n *node, attachConfig attach.Config, drainTimeout time.Duration) error {
+func serveEngines(cmd *cobra.Command, n *node, attachConfig attach.Config) error {
 	s, err := attach.Serve(attachConfig)
 	if err != nil {
 		return err
@@ -97,7 +101,7 @@ func serveEngines(cmd *cobra.Command, n *node, attachConfig attach.Config, drain
 	}
 	attachConfig.Log.Info("draining", "engines", s.Counts().Engines, "remedy", "a second signal ends it at once")
 	if nodeErr == nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), drainTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), n.DrainTimeout())
 		defer cancel()
 		if err := s.Drain(ctx); err != nil {
 			attachConfig.Log.Warn("some engines have not detached in time", "err", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
@@ -41,7 +42,9 @@ the workers of all. If the server fails, each continues with its own workers.
 --every DURATION prints the directory's counts at that interval, and once at the end. With
 --json, each is a line of JSON, after a first line with the ports.
 
-SIGTERM and SIGINT stop the directory.`,
+SIGTERM and SIGINT stop the directory. SIGHUP makes it read its configuration and the files
+of security again. The log level changes; other changed values are logged, and need a
+restart.`,
 		Example: `  kvferry directory
   kvferry directory --ports '{"pull": 8300, "reply": 8400, "heartbeat": 8500}' --every 10s
   kvferry directory --config directory.yaml --every 10s --json`,
@@ -53,7 +56,9 @@ SIGTERM and SIGINT stop the directory.`,
 			if err != nil {
 				return err
 			}
-			log := newLogger(cmd.ErrOrStderr(), cfg.Log)
+			level := new(slog.LevelVar)
+			level.Set(cfg.Log.Level)
+			log := newLogger(cmd.ErrOrStderr(), level, cfg.Log.JSON)
 			for _, n := range append(config.StrayDirectoryVariables(os.Environ()), cfg.Notes...) {
 				log.Warn("configuration", "note", n.String())
 			}
@@ -73,7 +78,13 @@ SIGTERM and SIGINT stop the directory.`,
 			}
 			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(),
 				"heartbeats", d.Heartbeat(), "silence", cfg.WorkerTimeout)
-			defer reloadOnHangup(d.ReloadSecurity)()
+			r := reloader[*config.Directory]{started: cfg, current: cfg, log: log,
+				read:  func() (*config.Directory, error) { return readDirectoryConfig(file, ports) },
+				apply: func(c *config.Directory) { level.Set(c.Log.Level) }}
+			defer reloadOnHangup(func() {
+				d.ReloadSecurity()
+				r.reload()
+			})()
 			face, err := newOperatorFace(&cfg.Operator, &cfg.Security, 0, log)
 			var stopOperators func()
 			if err == nil {

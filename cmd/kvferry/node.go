@@ -26,8 +26,12 @@ func newNodeCommand() *cobra.Command {
 that shares its cache. The configuration is a YAML file with LMCache's keys.
 
 SIGTERM and SIGINT drain the node: it refuses new work, waits until the work in progress
-has ended, for at most pd_shutdown_timeout_sec seconds, and stops. A second signal ends
-the node at once.
+has ended, for at most pd_shutdown_timeout_sec seconds, and stops. Each second it logs
+what it waits for. A second signal ends the node at once.
+
+SIGHUP makes the node read its configuration and the files of security again. The log says
+which changed values are in force (docs/configuration.md marks these keys), and which need
+a restart.
 
 With --commands, a program drives the node over standard input and output, with one JSON
 object per line. The KV bytes of a chunk are then a function of the chunk's key. The end
@@ -46,10 +50,11 @@ chunks to an engine must give the layout here: check it with kvferry config chec
 			if file == "" {
 				return usagef("--config is required: the path of the configuration file")
 			}
-			cfg, log, err := readNodeConfig(cmd, file)
+			source, err := openNodeFile(cmd, file)
 			if err != nil {
 				return err
 			}
+			cfg, log := source.config, source.log
 			n, err := openNode(cmd.Context(), cfg, rank, log, containmentOptions(reportDir)...)
 			if err != nil && commands {
 				// The program that sends the commands receives the error as the first response.
@@ -61,14 +66,14 @@ chunks to an engine must give the layout here: check it with kvferry config chec
 			id := n.Incarnation()
 			log.Info("serving", "role", cfg.Role, "incarnation", uuid.UUID(id).String(), "pages", cfg.Pages, "page_bytes",
 				cfg.PageBytes)
-			defer reloadOnHangup(n.ReloadSecurity)()
+			defer source.reloadOnHangup(n)()
 			stopOperators, _, err := n.serveOperators()
 			if err != nil {
 				return errors.Join(err, n.closeWithNPU(context.WithoutCancel(cmd.Context())))
 			}
 			defer stopOperators()
 			serveErr := n.serveUntilDone(cmd, commands)
-			log.Info("draining", "at_most", cfg.DrainTimeout, "remedy", "a second signal ends it at once")
+			log.Info("draining", "at_most", n.DrainTimeout(), "remedy", "a second signal ends it at once")
 			// The context has ended; closing has time limits of its own.
 			closeErr := n.closeWithNPU(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closeErr)
@@ -82,25 +87,55 @@ chunks to an engine must give the layout here: check it with kvferry config chec
 	return cmd
 }
 
-// readNodeConfig reads the configuration of a node that runs without an engine's process, and logs the configuration's
-// notes.
-func readNodeConfig(cmd *cobra.Command, file string) (*config.Config, *slog.Logger, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, nil, usageError{err}
+// A nodeFile is the configuration of a node that runs without an engine's process, and the node's log.
+type nodeFile struct {
+	name   string
+	config *config.Config
+	log    *slog.Logger
+	level  *slog.LevelVar
+}
+
+// openNodeFile reads a configuration and logs its notes.
+func openNodeFile(cmd *cobra.Command, name string) (f nodeFile, err error) {
+	f.name = name
+	if f.config, err = f.read(); err != nil {
+		return f, err
 	}
-	cfg, err := config.Parse(file, data, os.LookupEnv)
+	f.level = new(slog.LevelVar)
+	f.level.Set(f.config.Log.Level)
+	f.log = newLogger(cmd.ErrOrStderr(), f.level, f.config.Log.JSON)
+	for _, n := range append(config.StrayVariables(os.Environ()), f.config.Notes...) {
+		f.log.Warn("configuration", "note", n.String())
+	}
+	return f, nil
+}
+
+func (f *nodeFile) read() (*config.Config, error) {
+	data, err := os.ReadFile(f.name)
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, usageError{err}
+	}
+	cfg, err := config.Parse(f.name, data, os.LookupEnv)
+	if err != nil {
+		return nil, usageError{err}
 	}
 	if missing := cfg.CheckStandalone(); len(missing) > 0 {
-		return nil, nil, usagef("%v", missing[0])
+		return nil, usagef("%v", missing[0])
 	}
-	log := newLogger(cmd.ErrOrStderr(), cfg.Log)
-	for _, n := range append(config.StrayVariables(os.Environ()), cfg.Notes...) {
-		log.Warn("configuration", "note", n.String())
-	}
-	return cfg, log, nil
+	return cfg, nil
+}
+
+// reloadOnHangup makes SIGHUP put changes of the file, and of the files of cfg.Security, into force at a node, until the
+// returned function is called.
+func (f *nodeFile) reloadOnHangup(n *node) (stop func()) {
+	r := reloader[*config.Config]{started: f.config, current: f.config, read: f.read, log: f.log, apply: func(c *config.Config) {
+		f.level.Set(c.Log.Level)
+		n.Reload(c)
+	}}
+	return reloadOnHangup(func() {
+		n.ReloadSecurity()
+		r.reload()
+	})
 }
 
 // containmentOptions makes a failed assertion write a report into the folder. With an empty folder, the assertion
@@ -132,9 +167,10 @@ func (n *node) serveUntilDone(cmd *cobra.Command, commands bool) error {
 	return errors.Join(err, n.Err())
 }
 
-func newLogger(w io.Writer, c config.Log) *slog.Logger {
-	o := &slog.HandlerOptions{Level: c.Level}
-	if c.JSON {
+// newLogger returns a logger that asks for its level at each record.
+func newLogger(w io.Writer, level slog.Leveler, json bool) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if json {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))

@@ -99,7 +99,7 @@ the proxy at once.`,
 			if err := cfg.Check(); err != nil {
 				return usageError{err}
 			}
-			cfg.Log = newLogger(cmd.ErrOrStderr(), config.Log{Level: level, JSON: asJSON})
+			cfg.Log = newLogger(cmd.ErrOrStderr(), level, asJSON)
 			p, err := proxy.Listen(cfg)
 			if err != nil {
 				return err

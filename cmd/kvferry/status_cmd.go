@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -114,7 +115,7 @@ func operatorOf(file string, rank int) (url string, guard *secure.Guard, err err
 	if isLoopback(at.Host) {
 		return "http://" + address, nil, nil
 	}
-	if guard, err = security.Open(newLogger(io.Discard, config.Log{})); err != nil || guard == nil {
+	if guard, err = security.Open(newLogger(io.Discard, slog.LevelInfo, false)); err != nil || guard == nil {
 		return "http://" + address, nil, err
 	}
 	return "https://" + address, guard, nil
@@ -154,6 +155,7 @@ type statusReport struct {
 	Checks  []struct {
 		Name  string `json:"name"`
 		OK    bool   `json:"ok"`
+		Note  bool   `json:"note"`
 		Error string `json:"error"`
 	} `json:"checks"`
 	Node *struct {
@@ -167,6 +169,8 @@ type statusReport struct {
 		} `json:"pages"`
 		Tables map[string]int `json:"tables"`
 		Limits map[string]int `json:"limits"`
+
+		WaitsFor map[string]int `json:"waits_for"`
 	} `json:"node"`
 	Agent     map[string]int `json:"agent"`
 	Directory map[string]any `json:"directory"`
@@ -181,13 +185,19 @@ func (s *statusReport) print(out io.Writer) error {
 	fmt.Fprintf(w, "%s\tkvferry %s\n", ready, s.Version)
 	for _, c := range s.Checks {
 		result := "ok"
-		if !c.OK {
-			result = c.Error
+		switch {
+		case c.Note:
+			result = "note: " + c.Error
+		case !c.OK:
+			result = "FAILED: " + c.Error
 		}
 		fmt.Fprintf(w, "check\t%s\t%s\n", c.Name, result)
 	}
 	if n := s.Node; n != nil {
 		fmt.Fprintf(w, "node\t%s, %s\t%s\n", n.Role, n.State, n.Incarnation)
+		for _, kind := range slices.Sorted(maps.Keys(n.WaitsFor)) {
+			fmt.Fprintf(w, "drain\twaits for\t%d %s\n", n.WaitsFor[kind], kind)
+		}
 		for _, p := range n.Pages {
 			fmt.Fprintf(w, "pages\t%s\t%d", p.Pool, p.Total)
 			for _, state := range slices.Sorted(maps.Keys(p.Count)) {

@@ -42,15 +42,6 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	r.stopServing(e)
 }
 
-// countUnfinished returns the number of things that a drain waits for.
-func (r *Rank) countUnfinished(e *flow.Env) (n int) {
-	for _, owner := range r.flows.all {
-		n += r.flowOf(owner).CountUnfinished(e)
-	}
-	return n + r.flowOf(kernel.OwnerEngine).CountUnfinished(e) + r.flowOf(kernel.OwnerAllocQueue).CountUnfinished(e) +
-		r.registrar.CountActive()
-}
-
 func (r *Rank) maybeEndDrain(e *flow.Env) {
 	switch {
 	case r.drain.ticket == 0 || r.sweeps.byKind[sweepDrained].IsRunning():

@@ -115,11 +115,8 @@ func (w waitFlow) VisitTables(visit table.VisitFunc) {
 	visit("requests of peers", m.Outcomes.Len(), table.Bounded)
 }
 
-// CountUnfinished counts the rows of the shared rooms, whichever flow the rows belong to.
-func (waitFlow) CountUnfinished(e *flow.Env) int {
-	return e.Pending.Len() + e.Gets.Len() + e.Pools.CountGrants() + e.Fetches.CountUnfinished() + e.Deferred.Len() +
-		e.Landings.Bundles.Len()
-}
+// CountUnfinished returns 0: countRooms counts the rows of the shared rooms, whichever flow the rows belong to.
+func (waitFlow) CountUnfinished(*flow.Env) int { return 0 }
 
 func (waitFlow) RowState(m *flow.Rooms, ref kernel.Ref) uint16 {
 	//exhaustive:ignore

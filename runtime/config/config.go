@@ -84,6 +84,8 @@ const (
 type Config struct {
 	Name string // the name of the file, for messages
 
+	settings map[string]setting
+
 	Role Role
 	// Channel is ChannelHCCL if the file has auto and Device is an NPU.
 	Channel Channel

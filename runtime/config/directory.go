@@ -15,6 +15,8 @@ import (
 type Directory struct {
 	Name string // the name of the file, for messages
 
+	settings map[string]setting
+
 	Host           string          // host on which the directory listens; empty: every interface
 	Advertise      string          // host of the heartbeat ports, as reported to workers; empty: the driver chooses
 	Monitors       []MonitorPorts  // at least one
@@ -92,6 +94,7 @@ func ParseDirectory(name string, data []byte, env func(string) (string, bool), a
 	c := &d.directory
 	c.Link, c.Bounds, c.Log, c.Notes = d.cfg.Link, d.cfg.Bounds, d.cfg.Log, d.cfg.Notes
 	c.Poll, c.Security, c.Operator = d.cfg.Poll, d.cfg.Security, d.cfg.Operator
+	c.settings = d.settings
 	return c, nil
 }
 

@@ -24,6 +24,8 @@ type key struct {
 	secret bool
 	// noEffect is the note for a key that is read but has no effect; empty for keys with an effect.
 	noEffect string
+	// reloads means that a process puts a changed value into force on SIGHUP.
+	reloads bool
 }
 
 // defaultText returns the default as a user would write the value in a file, or "" if the key has none.

@@ -71,7 +71,7 @@ var lmcacheKeys = []key{
 		doc:  "on a receiver, how long the allocation of a batch waits for pages; `pd_alloc_fail_backoff_ttl` if unset"},
 	{name: "pd_shutdown_timeout_sec", role: roleBoth,
 		kind: durationKind(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.DrainTimeout }),
-		def:  "5.0", doc: "how long a graceful close may take"},
+		def:  "5.0", doc: "how long a graceful close may take", reloads: true},
 	{name: "pd_condition_poll_interval_sec", role: roleBoth,
 		kind: durationKind(0, time.Hour, func(d *draft) *time.Duration { return &d.unused }),
 		def:  "0.005", noEffect: "no effect: nothing here polls", doc: "no effect: nothing here polls"},

@@ -53,7 +53,7 @@ var nodeKeys = []key{
 		doc: "no other value is accepted: no plane lets a sender write that cannot commit"},
 	{name: "put_timeout",
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.PutTimeout }),
-		doc:  "the time after which a put fails"},
+		doc:  "the time after which a put fails", reloads: true},
 	{name: "get_timeout",
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.GetWaitMax }), def: "30",
 		doc: "the longest time that a get waits for chunks that have not arrived"},
@@ -70,7 +70,7 @@ var nodeKeys = []key{
 			"`cache` if unset with `pd_bidirectional`"},
 	{name: "recall.timeout",
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RecallTimeout }),
-		doc:  "the time after which a sender's recall fails; the engine computes the missing chunks"},
+		doc:  "the time after which a sender's recall fails; the engine computes the missing chunks", reloads: true},
 	{name: "lease",
 		kind: durationKind(100*time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.Lease }),
 		doc:  "how long a write grant is valid; nothing extends it. Raise it if puts end as `expired` while they transfer"},
@@ -256,7 +256,7 @@ var nodeKeys = []key{
 		doc: "the size at which a recording ends, with a line in the log; the node goes on. Nothing removes older files"},
 
 	{name: "log.level", kind: kind{takes: "debug, info, warn or error", read: readLevel}, def: "info",
-		doc: "the least severe record that is logged"},
+		doc: "the least severe record that is logged", reloads: true},
 	{name: "log.format", kind: wordKind(func(d *draft) *bool { return &d.cfg.Log.JSON },
 		[]choice[bool]{{"text", false}, {"json", true}}, 0, nil), def: "text", doc: "the format of a log record: one line of " +
 		"text, or of JSON"},

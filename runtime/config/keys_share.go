@@ -104,7 +104,7 @@ var extraKeys = []key{
 		doc:  "the time limit for a peer's reply; then the lookup is a miss"},
 	{name: syncGetKey,
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BringTimeout }), derived: true,
-		doc: "the time limit for a whole get; three times `p2p_lookup_timeout_s` and 2 s if unset"},
+		doc: "the time limit for a whole get; three times `p2p_lookup_timeout_s` and 2 s if unset", reloads: true},
 	{name: extraPrefix + "p2p_sync_controller_lookup_timeout_ms",
 		kind: millisecondsKind(1, 3_600_000, func(d *draft) *effects.Duration { return &d.cfg.Machine.Directory.LookupTimeout }),
 		doc:  "the time limit for a controller's reply; then the next controller is queried"},

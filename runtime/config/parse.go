@@ -111,6 +111,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 	if err := d.readSources(name, data, env, d.validate); err != nil {
 		return nil, err
 	}
+	d.cfg.settings = d.settings
 	return &d.cfg, nil
 }
 

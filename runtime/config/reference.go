@@ -73,6 +73,9 @@ func (k key) referenceRow() string {
 	if len(k.aliases) > 0 {
 		row += "; also `" + strings.Join(k.aliases, "`, `") + "`"
 	}
+	if k.reloads {
+		row += "; read again on SIGHUP"
+	}
 	return row + "."
 }
 

@@ -108,7 +108,9 @@ type nodeInfo struct {
 	Pages  []pagesInfo    `json:"pages,omitempty"`
 	Tables map[string]int `json:"tables,omitempty"`
 	Limits map[string]int `json:"limits,omitempty"`
-	Facts  []factInfo     `json:"facts"`
+	// WaitsFor says what a drain waits for.
+	WaitsFor map[string]int `json:"waits_for,omitempty"`
+	Facts    []factInfo     `json:"facts"`
 	// Commands counts commands in progress, and commands whose memory is still in use.
 	Commands int `json:"commands"`
 }
@@ -147,6 +149,12 @@ func nodeState(n *runtime.Node, s runtime.Snapshot) nodeInfo {
 	}
 	if !s.HasRank {
 		return x
+	}
+	for _, u := range s.Unfinished {
+		if x.WaitsFor == nil {
+			x.WaitsFor = map[string]int{}
+		}
+		x.WaitsFor[u.Kind] += u.Count
 	}
 	x.Tables = map[string]int{}
 	for _, t := range tableRows(&s.Rank) {

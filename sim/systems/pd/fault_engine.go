@@ -297,6 +297,15 @@ func (c *Command) checkDrain(w *Cluster, n *world.Node, e *effects.Deliver) {
 		return // The node already drains.
 	}
 	w.CountJudged(checkDrainEnd)
+	listed := 0
+	for _, x := range rankOf(n).ListUnfinished() {
+		if listed += x.Count; x.Kind == "" {
+			w.FailCheck(checkDrainEnd, "node %d does not say of what kind %d things are that its drain has left", n.AsSubject(), x.Count)
+		}
+	}
+	if listed != int(e.Left) {
+		w.FailCheck(checkDrainEnd, "node %d lists %d things that its drain has left, and reports %d", n.AsSubject(), listed, e.Left)
+	}
 	switch {
 	case w.Healed && e.Code != effects.OK:
 		w.FailCheck(checkDrainEnd, "node %d drains without any fault: %s with %d left", n.AsSubject(), e.Code, e.Left)
