@@ -5,8 +5,10 @@ import (
 	"io"
 	"strings"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/nodestory"
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/plain"
 	"github.com/kvferry/kvferry/runtime/recording"
+	"github.com/kvferry/kvferry/sim/report"
 )
 
 // recordingFlags are the flags of sim replay that are for recordings of nodes.
@@ -15,14 +17,25 @@ type recordingFlags struct {
 	anyBuild bool
 	last     int
 	asJSON   bool
+	html     string // the file for a page; empty: none
 }
 
 // replayRecording replays the recording of a node, prints what it found, and returns errFinding if the machine did not do
 // the same again, or if an assertion failed.
 func (f *recordingFlags) replayRecording(out io.Writer) error {
-	r, err := recording.Replay(f.file, recording.ReplayOptions{AnyBuild: f.anyBuild, TraceMax: f.last})
+	o := recording.ReplayOptions{AnyBuild: f.anyBuild, TraceMax: f.last}
+	story := nodestory.New()
+	if f.html != "" {
+		o.OnStep = story.AddStep
+	}
+	r, err := recording.Replay(f.file, o)
 	if err != nil {
 		return usageError{err}
+	}
+	if f.html != "" {
+		if err := report.WriteFile(f.html, story.Finish(r)); err != nil {
+			return err
+		}
 	}
 	if f.asJSON {
 		err = printJSON(out, r)

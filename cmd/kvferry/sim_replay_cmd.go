@@ -39,12 +39,13 @@ func newSimReplayCommand() *cobra.Command {
   kvferry sim replay --recording /var/lib/kvferry/recordings/kvferry-20261130T171500.000000000-5f10660f.kvrec`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.recording.file != "" {
-				if name := changedOther(cmd.Flags(), "recording", "any-build", "last", "json"); name != "" {
+				if name := changedOther(cmd.Flags(), "recording", "any-build", "last", "json", "html"); name != "" {
 					return usagef("--%s is not for recordings: a recording has the events of one node, and no plan", name)
 				}
 				if n := f.recording.last; n < 1 || n > 1<<20 {
 					return usagef("--last is %d: use a number from 1 to %d", n, 1<<20)
 				}
+				f.recording.html = f.html
 				return f.recording.replayRecording(cmd.OutOrStdout())
 			}
 			hasSeed := cmd.Flags().Changed("seed")

@@ -19,6 +19,9 @@ type ReplayOptions struct {
 	AnyBuild bool // replay recordings of other builds too, if this build can read them
 	// TraceMax is the number of the last events and effects in Result.Trace, rounded up to a power of two; 0: 64.
 	TraceMax int
+	// OnStep is called after each step with what the machine was given and what it did, before the effects are compared.
+	// The arguments are reused. nil: not called.
+	OnStep func(at effects.Time, event effects.Event, out *effects.Effects)
 }
 
 // A Result is what a replay found.
@@ -104,6 +107,9 @@ func replay(r *fileReader, o ReplayOptions) (*Result, error) {
 		panicked := stepMachine(m, &s, &out)
 		for i := range out.Len() {
 			trace.RecordEffect(out.At(i))
+		}
+		if o.OnStep != nil {
+			o.OnStep(s.at, s.event, &out)
 		}
 		if !s.hasEffects {
 			// The recording ends within this step.

@@ -37,11 +37,11 @@ trace.messages.forEach(m => add('message', {from: m.sent, to: m.arrived === neve
 trace.transfers.forEach(t => add('transfer', {from: t.started, to: until(t.settled), nodes: [t.from, t.to], lane: t.from, refs: t.refs, data: t,
   title: `transfer ${t.id}: ${t.code || 'in progress'}`, label: `T${t.id}→${nodeName(t.to)}`, lines: () => [`${nodeName(t.from)} → ${nodeName(t.to)}, ${trace.refs[t.grant]}`,
     `started ${seconds(t.started)}`, t.asked !== never ? `requested from the target ${span(t.asked - t.started)} later` : '',
-    `${t.stores.length} half pages stored`, t.ended !== never ? `${t.code} after ${span(t.ended - t.started)}` : 'the initiator received no outcome',
+    t.stores.length ? `${t.stores.length} half pages stored` : '', t.ended !== never ? `${t.code} after ${span(t.ended - t.started)}` : 'the initiator received no outcome',
     t.settled === never ? 'never settled' : t.settled > t.ended ? `settled ${span(t.settled - t.ended)} after the outcome` : '', `must not be submitted after ${seconds(t.not_after)}`]}));
 trace.grants.forEach(g => add('grant', {from: g.from, to: until(g.gone), nodes: [g.node, g.peer], lane: g.node, refs: g.refs, data: g,
-  title: trace.refs[g.ref], label: `${trace.refs[g.ref].replace(/^n\d+ grant /, 'G')}→${nodeName(g.peer)}`, lines: () => [`allows ${nodeName(g.peer)} to write page${g.pages.length > 1 ? 's' : ''} ${g.pages.join(', ')}`,
-    `from ${seconds(g.from)}`, `lease until ${seconds(g.lease)}`, g.revoked !== never ? `revoked ${seconds(g.revoked)}` : '', g.gone !== never ? `ended ${seconds(g.gone)}` : 'valid to the end of the run']}));
+  title: trace.refs[g.ref], label: `${trace.refs[g.ref].replace(/^n\d+ grant /, 'G')}→${nodeName(g.peer)}`, lines: () => [`allows ${nodeName(g.peer)} to ${g.read ? 'read' : 'write'} page${g.pages.length > 1 ? 's' : ''} ${g.pages.join(', ')}`,
+    `from ${seconds(g.from)}`, g.lease !== never ? `lease until ${seconds(g.lease)}` : '', g.revoked !== never ? `revoked ${seconds(g.revoked)}` : '', g.gone !== never ? `ended ${seconds(g.gone)}` : 'valid to the end of the run']}));
 trace.commands.forEach(c => add('command', {from: c.given, to: until(c.returned !== never ? c.returned : c.delivered), nodes: [c.node], lane: c.node, refs: c.refs, data: c,
   title: `${c.want}, ticket ${c.ticket}`, label: c.want, lines: () => [`issued ${seconds(c.given)}`, c.delivered === never ? 'no outcome' : `${c.code} after ${span(c.delivered - c.given)}`,
     c.returned === never ? '' : `memory returned ${span(c.returned - c.delivered)} after the outcome`]}));

@@ -20,7 +20,8 @@ const Never = -1
 type Trace struct {
 	Title   string `json:"title"`   // the command that replays the run
 	Seed    uint64 `json:"-"`       // omitted: too large for a JavaScript number; Title contains it
-	Hash    string `json:"hash"`    // hash of the whole event log
+	Hash    string `json:"hash"`    // hash of the whole event log; empty: there is none
+	Verdict string `json:"-"`       // what is said of the run if nothing was violated; empty: every promise held
 	End     int64  `json:"end"`     // the last instant of the run
 	Dropped int    `json:"dropped"` // number of events at the start that exceeded the capacity of the recorder
 
@@ -118,16 +119,17 @@ type Store struct {
 	Half int   `json:"half"`
 }
 
-// A Grant is a permission to write pages, as seen by the driver of the node that issued the grant.
+// A Grant is a permission to write or read pages, as seen by the driver of the node that issued the grant.
 type Grant struct {
 	Ref         int   `json:"ref"`
 	Node        int   `json:"node"`
 	Incarnation int   `json:"life"`
 	Peer        int   `json:"peer"` // NoNode if the grant names no live node
 	From        int64 `json:"from"`
-	Lease       int64 `json:"lease"`   // when the lease of the grant ends
-	Revoked     int64 `json:"revoked"` // when the machine revoked the grant
-	Unusable    int64 `json:"gone"`    // when the grant became unusable: every page landed, it was revoked, or its node died
+	Read        bool  `json:"read,omitempty"` // the peer may only read
+	Lease       int64 `json:"lease"`          // when the lease of the grant ends; Never: unknown
+	Revoked     int64 `json:"revoked"`        // when the machine revoked the grant
+	Unusable    int64 `json:"gone"`           // when the grant became unusable: every page landed, it was revoked, or its node died
 	Pages       []int `json:"pages"`
 	Refs        []int `json:"refs,omitempty"`
 }
