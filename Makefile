@@ -14,6 +14,9 @@ FUZZTIME ?= 10s
 # TestCoverage has run all profiles already.
 SEEDS    ?= 500
 MOST     ?= 20000
+CHAOS    ?= 1h
+# An hour of the trace of a chat service has 12,031 requests, and the built-in trace 68: 24 hours in four modes.
+SOAK     ?= 1062
 # Few enough for seconds, many enough that every profile of the simulator is drawn several times.
 HASHED_SEEDS ?= 200
 # The compiler is quicker where it has memory, and makes the same.
@@ -53,7 +56,7 @@ AGAIN    := $(filter-out $(NIGHTLY),$(filter $(RACED),$(sort $(call folders,grep
 ASKING   := /^func /{name = $$2} /testing\.Short\(\)/{sub(/\(.*/, "", name); print "^" name "$$"}
 # What is not raced at all. The pure rooms are tested whole already.
 UNPAIRED := $(filter-out $(RACED) ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./snapshot \
-	./runtime/control/%,$(TESTED))
+	./runtime/control/% ./tools/docs,$(TESTED))
 # The rooms that call vendors' C libraries, over the software NPU.
 BOUND := ./runtime/acl/... ./runtime/hccl/... ./runtime/npu/...
 # The rooms that stand on libnixl. Their tests skip where it is not.
@@ -117,6 +120,7 @@ prepare: # One call of apt-get for all.
 unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
 	CGO_ENABLED=0 $(GO) test $(VETTED) -timeout $(PATIENCE) $(PURE)
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) $(UNPAIRED)
+	$(GO) test $(VETTED) -short ./tools/docs # Whole at night.
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -tags libzmq -run Libzmq ./cmd/kvferry
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -run "$$(awk '$(ASKING)' $(AGAIN:=/*_test.go) | sort -u | paste -sd '|')" $(AGAIN)
 
@@ -127,6 +131,7 @@ race: test-setup ## All tests of the packages that run concurrently, under the r
 .PHONY: night
 night: build leaks ## What is longer than a change may wait for: all that is raced, whole, and the command and its simulator.
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -race $(RACED) ./cmd/kvferry
+	$(GO) test $(VETTED) -timeout $(PATIENCE) ./tools/docs
 	$(GO) build -race -o $(CACHE)/kvferry-race ./cmd/kvferry
 	tools/determinism bin/kvferry $(HASHED_SEEDS) $(CACHE)/kvferry-race
 
@@ -141,6 +146,14 @@ pure: ## The command, without cgo.
 .PHONY: releases
 releases: build $(PY)/ready ## This release against another one in every pairing (OLD=<commit or tag>).
 	@tools/releases bin/kvferry "$(or $(OLD),$(error name the other release: make releases OLD=<commit or tag>))" $(CACHE)/releases $(PY)/bin/pytest
+
+.PHONY: chaos
+chaos: build ## Real processes that are killed, stopped, cut off and short of files, for CHAOS=1h; every byte is compared.
+	tools/chaos bin/kvferry $(CHAOS) --plane tcp
+
+.PHONY: soak
+soak: build ## As many requests as a day has (SOAK times the built-in trace), in the same processes: memory, files, goroutines.
+	bin/kvferry demo --soak $(SOAK) --mode all --plane tcp --layers 1
 
 .PHONY: simulate
 simulate: build ## The machines under injected faults, SEEDS=500 of all profiles; says what the last one here did not meet.

@@ -27,6 +27,7 @@ func newDemoCommand() *cobra.Command {
 	var share shareFlags
 	var registered registeredFlags
 	var other otherFlags
+	var chaos chaosFlags
 	o := demo.Options{}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -78,6 +79,14 @@ between NPUs the connections of the nodes are secured, and the pages are not enc
 and all other processes run this one. With --upgrade, a process that is killed starts
 again as this release, as in an upgrade under load.
 
+--chaos DURATION replays in one mode after the other until the time is over, while one strike
+after another hits the nodes: a process is killed, stopped for a while, or cannot open files.
+With --chaos-network, in a network namespace of its own, packets are dropped too. Each
+request must succeed in the end, and no byte may be wrong. The command make chaos does this.
+
+--soak N plays the trace N times in the same processes, without kills, and fails if a node uses
+more memory, files or goroutines in the last fifth than before. The command make soak does this.
+
 --tour plays every kind of replay that needs no NPU and no library once, and prints a
 line for each. The command make demo does this.
 
@@ -96,6 +105,8 @@ released at the end.`,
   kvferry demo --mode p2p
   kvferry demo --mode push-reg --decode-tp 4
   kvferry demo --mode push --plane tcp --secure
+  kvferry demo --chaos 10m --mode push --plane tcp
+  kvferry demo --soak 100 --mode pull
   kvferry demo --mode push --plane nixl --secure
   kvferry demo --mode pull --other /opt/kvferry-0.1.0/bin/kvferry --other-runs decode --upgrade
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
@@ -120,6 +131,10 @@ released at the end.`,
 			}
 			if maxRequests < 1 {
 				return usagef("--requests is %d; give at least 1", maxRequests)
+			}
+			chaosModes, _, _ := demo.ParseModes(mode) // A wrong mode is told below.
+			if err := chaos.check(cmd, chaosModes); err != nil {
+				return err
 			}
 			if playAll {
 				if err := checkTour(cmd); err != nil {
@@ -172,6 +187,12 @@ released at the end.`,
 				return err
 			}
 			o.Crash, o.Log = !noCrash && device.faults == "", cmd.ErrOrStderr()
+			if chaos.soak > 0 {
+				o.Soak, o.Crash, o.Requests = true, false, slices.Repeat(o.Requests, chaos.soak)
+			}
+			if chaos.duration > 0 {
+				return playChaos(cmd, o, (*demo.NPU)(nil).SupportedModes(modes), &chaos, asJSON)
+			}
 			return playModes(cmd, o, modes, npus, asJSON)
 		},
 	}
@@ -187,6 +208,7 @@ released at the end.`,
 	share.addTo(cmd)
 	registered.addTo(cmd)
 	other.addTo(cmd)
+	chaos.addTo(cmd)
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the replay relative to the trace's timestamps; 0 is as fast as possible")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
 	cmd.Flags().IntVar(&o.Layers, "layers", demo.LayersMax, "layers of the model at most; with fewer, all processes need less memory")

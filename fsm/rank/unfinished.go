@@ -13,6 +13,8 @@ type Unfinished struct {
 
 // flowUnfinished names what a drain waits for in each flow. An owner without a name has nothing of its own that a drain
 // waits for.
+//
+//kvferry:table
 var flowUnfinished = [kernel.OwnerCount]string{
 	kernel.OwnerPushSource:   "puts",
 	kernel.OwnerPullSource:   "offers whose chunks peers have not all read",

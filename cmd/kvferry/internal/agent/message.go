@@ -29,6 +29,7 @@ package agent
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
+	goruntime "runtime"
 )
 
 // A Request is one line of the input.
@@ -121,8 +122,9 @@ type Stats struct {
 	ArenaFree        int `json:"arena_free"`
 	DeviceTotal      int `json:"device_total"` // the device pool of a node that shares, its second pool
 	DeviceFree       int `json:"device_free"`
-	Pinned           int `json:"pinned"` // pages pinned for peers
-	Offers           int `json:"offers"` // offers of a delayed pull that are deferred until the engine fetches
+	Pinned           int `json:"pinned"`     // pages pinned for peers
+	Goroutines       int `json:"goroutines"` // of the process
+	Offers           int `json:"offers"`     // offers of a delayed pull that are deferred until the engine fetches
 	Fetches          int `json:"fetches"`
 	Staged           int `json:"staged"`      // staging pages that fetches read into
 	StagedMax        int `json:"staged_max"`  // the maximum since the start
@@ -164,7 +166,8 @@ func newStats(n *runtime.Node) *Stats {
 		PagesLeased: s.PagesLeased, PagesLeasedMax: s.PagesLeasedMax,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, PendingRequests: s.PendingRequests, Reserves: s.Reserves, Claims: s.Claims,
 		ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree, DeviceTotal: s.DeviceTotal, DeviceFree: s.DeviceFree,
-		Pinned: s.Pinned, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
+		Goroutines: goruntime.NumGoroutine(),
+		Pinned:     s.Pinned, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
 		StagedMax: s.StagedMax,
 		Entries:   s.Entries, Fills: s.Fills, OutboundPeers: s.OutboundPeers, Incarnation: formatHex(id[:]),
 	}

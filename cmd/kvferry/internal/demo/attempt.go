@@ -24,18 +24,21 @@ const (
 	lateNotificationMax = time.Second
 )
 
-// playJob plays a request until an attempt succeeds, at most attemptsMax times. As in a serving system, a request that
-// failed is computed and pushed again.
+// playJob plays a request until an attempt succeeds, at most attemptsMax times, or chaosAttemptsMax times under strikes.
+// As in a serving system, a request that failed is computed and pushed again.
 func (p *player) playJob(ctx context.Context, j *job) {
-	ok := false
-	for attempt := 1; attempt <= attemptsMax && !ok && ctx.Err() == nil; attempt++ {
+	ok, most := false, attemptsMax
+	if p.options.Chaos != nil {
+		most = chaosAttemptsMax
+	}
+	for attempt := 1; attempt <= most && !ok && ctx.Err() == nil; attempt++ {
 		begin := time.Now()
 		cause := p.tryJob(ctx, j, attempt)
 		if ok = cause == ""; ok {
 			p.tally.request.record(time.Since(begin))
 		} else {
 			p.tally.addFailure(cause)
-			sleepContext(ctx, time.Duration(attempt)*retryPause)
+			sleepContext(ctx, time.Duration(min(attempt, attemptsMax))*retryPause)
 		}
 	}
 	done, lost := p.tally.endRequest(ok)

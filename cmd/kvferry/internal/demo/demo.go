@@ -35,6 +35,8 @@ type Options struct {
 	Concurrency int           // requests in progress; at least 1
 	Layers      int           // the largest number of layers of the model; 0: LayersMax; with less memory there are fewer
 	Crash       bool          // kill a prefill process and a decode process, or two processes of a ring
+	Soak        bool          // compare what the nodes use early and late
+	Chaos       *Chaos        // nil: no strikes but those of Crash
 	Secure      bool          // security.mode: strict, with certificates that are renewed during the replay
 	Other       *OtherRelease // nil: all processes run this release
 	Log         io.Writer
@@ -89,7 +91,17 @@ func (p *player) playJobs(ctx context.Context, jobs []job) {
 			strikes = append(strikes, func(ctx context.Context) { p.crashNode(ctx, at) })
 		}
 	}
+	var others sync.WaitGroup
+	ended := make(chan struct{})
+	if p.options.Chaos != nil {
+		others.Go(func() { p.playChaos(ctx, ended) })
+	}
+	if p.options.Soak {
+		others.Go(func() { p.sampleUsage(len(jobs), ended) })
+	}
 	p.options.replayJobs(ctx, jobs, p.playJob, strikes)
+	close(ended)
+	others.Wait()
 }
 
 // replayJobs plays the jobs in the trace's order, o.Concurrency jobs at a time. It runs the strikes one after the

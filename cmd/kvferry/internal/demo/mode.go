@@ -35,6 +35,9 @@ func ModeNames() string {
 	return strings.Join(names, ", ") + ", all (all push and pull modes), or p2p (all sharing modes)"
 }
 
+// IsSharing reports whether nodes share their caches in the modes.
+func IsSharing(modes []Mode) bool { return len(modes) > 0 && slices.Contains(sharingModes, modes[0]) }
+
 // ParseModes returns the mode with the given name, all push and pull modes for "all", or all sharing modes for "p2p".
 // It reports in share whether the nodes share their caches in these modes, and fails for an unknown name.
 func ParseModes(name string) (found []Mode, share bool, err error) {

@@ -157,7 +157,7 @@ func (r *NPUReport) tableRows() [][2]string {
 		[2]string{"batches", fmt.Sprintf("%d, with %.1f descriptors each; %s written, %s read", r.Batches, r.DescriptorsPerBatch,
 			formatMiB(r.BytesPut), formatMiB(r.BytesGot))})
 	if r.Faults != "" {
-		rows = append(rows, [2]string{"faults", r.Faults}, [2]string{"injected", formatFailures(r.Injected)})
+		rows = append(rows, [2]string{"faults", r.Faults}, [2]string{"injected", FormatCounts(r.Injected)})
 	}
 	if len(r.Refused) > 0 {
 		rows = append(rows, [2]string{"refused to start", joinList(r.Refused)})

@@ -67,7 +67,7 @@ func restartText(name string, millis int64) string {
 
 // failureRows returns the rows for failed attempts, pinned resources and processes that did not end well.
 func (o *Outcome) failureRows() [][2]string {
-	rows := [][2]string{{"failed attempts", formatFailures(o.Failures)}, {"still pinned", joinList(o.Pinned)}}
+	rows := [][2]string{{"failed attempts", FormatCounts(o.Failures)}, {"still pinned", joinList(o.Pinned)}}
 	if o.Renewals > 0 {
 		rows = append(rows, [2]string{"security", fmt.Sprintf("strict; all certificates were renewed %d times", o.Renewals)})
 	}

@@ -44,9 +44,13 @@ type Report struct {
 	PrefillPages int `json:"prefill_pages"`
 	// StagedMax is the largest number of pages of its pool that a decode node used at one time for fetches. More than
 	// StagingPages, which is two batches, would be a defect. Both are 0 if the mode has no fetches.
-	StagedMax    int        `json:"staged_pages_max"`
-	StagingPages int        `json:"staging_pages"`
-	NPU          *NPUReport `json:"npu,omitempty"`
+	StagedMax    int `json:"staged_pages_max"`
+	StagingPages int `json:"staging_pages"`
+	// Growth says of each node of a soak what it used early and late.
+	Growth map[string]*Growth `json:"growth,omitempty"`
+	// Strikes counts the strikes of Options.Chaos by name.
+	Strikes map[string]int `json:"strikes,omitempty"`
+	NPU     *NPUReport     `json:"npu,omitempty"`
 }
 
 // Latency holds the percentiles of the duration of one step.
@@ -129,6 +133,11 @@ func (p *player) finishReport(took time.Duration, pinned, unclean []string, npu 
 		r.StagingPages = stagingPages
 	}
 	r.complete(len(p.options.Requests), took, pinned, unclean)
+	for _, g := range r.Growth {
+		g.complete()
+		r.OK = r.OK && g.OK
+	}
+	r.OK = r.OK && p.options.Soak == (len(r.Growth) > 0)
 	r.OK = r.OK && r.Hits > 0 && (r.Recalled > 0) == r.Recall && (r.Saved > 0) == (r.Mode == Layerwise) &&
 		r.StagedMax <= r.StagingPages && (npu == nil || npu.OK)
 	return &r
@@ -162,6 +171,10 @@ func (r *Report) Print(w io.Writer) error {
 			r.StagedMax, r.StagingPages, r.StagingPages/2)})
 	}
 	rows = append(rows, r.crashRows(restartText)...)
+	rows = append(rows, r.growthRows()...)
+	if len(r.Strikes) > 0 {
+		rows = append(rows, [2]string{"strikes", FormatCounts(r.Strikes)})
+	}
 	if r.NPU != nil {
 		rows = append(rows, r.NPU.tableRows()...)
 	}
@@ -195,7 +208,8 @@ func joinList(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-func formatFailures(failures map[string]int) string {
+// FormatCounts returns counts as text, such as "2 × kill, 1 × stop".
+func FormatCounts(failures map[string]int) string {
 	var all []string
 	for _, cause := range slices.Sorted(maps.Keys(failures)) {
 		all = append(all, fmt.Sprintf("%d × %s", failures[cause], cause))
