@@ -34,7 +34,7 @@ BENCH      ?= .
 BENCHCOUNT ?= 6
 
 COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
-LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT) -X github.com/kvferry/kvferry/runtime/recording.stampedCommit=$(COMMIT))
+LDFLAGS := $(if $(COMMIT),-X github.com/kvferry/kvferry/runtime/buildinfo.stampedCommit=$(COMMIT))
 
 # The rooms that must work without cgo.
 PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./snapshot ./sim/... ./runtime/control/...

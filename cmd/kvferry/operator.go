@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/operator"
 	"github.com/kvferry/kvferry/runtime/secure"
@@ -36,9 +37,8 @@ func (f *operatorFace) serve(guard *secure.Guard, sources ...operator.Source) (s
 	if f.address == "" {
 		return func() {}, nil, nil
 	}
-	b := currentBuild()
 	s, err := operator.Serve(operator.Config{Address: f.address, Sources: sources, Guard: guard, AllowPlain: f.security.AllowOff,
-		Version: b.Version, Log: f.log})
+		Version: buildinfo.Current().Version, Log: f.log})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -114,7 +114,7 @@ interrupted by SIGINT or SIGTERM before the work was done.`,
   kvferry layout --model Qwen3-8B/config.json --tp 2
   kvferry --version
   kvferry decode 82a474797065aa50726f78794e6f746966a67265715f6964a23137`,
-		Version:       currentBuild().versionText(),
+		Version:       currentVersion().text(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

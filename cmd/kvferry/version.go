@@ -1,31 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"regexp"
-	"runtime"
-	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 )
 
-// releaseVersion is the version that this source will be released as. The Python package has the same version. A build
-// of a tagged module has the tag's version.
-const releaseVersion = "0.1.0"
-
-// stampedCommit is set by the Makefile's linker flags. Builds without the flags get the commit from Go, if they were
-// made in a repository.
-var stampedCommit string
-
-// A build describes the source of this binary.
-type build struct {
-	Version string `json:"version"`
-	Commit  string `json:"commit"`
-	// Modified is true if the work tree had changes. It is false if that is not known.
-	Modified bool   `json:"modified"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
+// versionReport is what kvferry version says of this binary.
+type versionReport struct {
+	buildinfo.Build
+	// Cgo is true if this binary can load the libraries of NPUs and libnixl.
+	Cgo bool `json:"cgo"`
 }
 
 func newVersionCommand() *cobra.Command {
@@ -33,14 +21,19 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, the commit and the Go version of this binary",
+		Long: `version prints the version and the commit of this binary. A build of a commit without a
+release's tag has the suffix -dev with the time of the commit, and sorts before the release.
+
+The line cgo says whether the binary can use NPUs and libnixl. Binaries without cgo need no
+C library; the one in the container image is such a binary.`,
 		Example: `  kvferry version
   kvferry version --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := currentBuild()
+			v := currentVersion()
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), b)
+				return printJSON(cmd.OutOrStdout(), v)
 			}
-			_, err := fmt.Fprint(cmd.OutOrStdout(), b.versionText())
+			_, err := fmt.Fprint(cmd.OutOrStdout(), v.text())
 			return err
 		},
 	}
@@ -48,37 +41,16 @@ func newVersionCommand() *cobra.Command {
 	return cmd
 }
 
-var releaseTag = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[.\d]*)?$`)
+func currentVersion() versionReport { return versionReport{buildinfo.Current(), buildinfo.Cgo} }
 
-func currentBuild() build {
-	b := build{Version: releaseVersion, Commit: stampedCommit, Go: runtime.Version(),
-		Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	// Between tags, Go derives a version from the commit, which is printed separately.
-	if tag := info.Main.Version; releaseTag.MatchString(tag) {
-		b.Version = strings.TrimPrefix(tag, "v")
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Commit = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
-		}
-	}
-	return b
-}
-
-func (b build) versionText() string {
-	commit := b.Commit
-	if commit == "" {
-		commit = "unknown"
-	}
-	if b.Modified {
+func (v versionReport) text() string {
+	commit := cmp.Or(v.Commit, "unknown")
+	if v.Modified {
 		commit += ", modified"
 	}
-	return fmt.Sprintf("kvferry %s\ncommit  %s\ngo      %s %s\n", b.Version, commit, b.Go, b.Platform)
+	cgo := "yes: NPUs and libnixl can be used"
+	if !v.Cgo {
+		cgo = "no: NPUs and libnixl cannot be used"
+	}
+	return fmt.Sprintf("kvferry %s\ncommit  %s\ngo      %s %s\ncgo     %s\n", v.Version, commit, v.Go, v.Platform, cgo)
 }

@@ -6,9 +6,12 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 )
 
 // At each endpoint for generated text a prefill engine computes the prompt, and is asked for as little text as
@@ -123,6 +126,7 @@ func TestMetrics(t *testing.T) {
 		`kvferry_proxy_requests_total 3`, `kvferry_proxy_prompts_sent_total 2`,
 		`kvferry_proxy_prompts_computed_total{reason="input"} 1`, `kvferry_proxy_prompts_computed_total{reason="refused"} 0`,
 		`kvferry_proxy_prompts_computed_total{reason="late"} 0`,
+		`kvferry_proxy_build_info{goversion="` + runtime.Version() + `",version="` + buildinfo.Current().Version + `"} 1`,
 		`kvferry_proxy_requests_limit 16`, `kvferry_proxy_requests_under_way 0`,
 		`kvferry_proxy_engine_requests_total{engine="` + prefill.URL + `",kind="prefill"} 2`,
 		`kvferry_proxy_engine_requests_total{engine="` + decode.URL + `",kind="decode"} 3`,

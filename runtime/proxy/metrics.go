@@ -2,11 +2,14 @@ package proxy
 
 import (
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 )
 
 // metrics are the metrics of GET /metrics. Labels are paths that the proxy serves and engines of the configuration, so
@@ -60,6 +63,7 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
+	descBuild    = newDesc("build_info", "1, with the version of this program.", "version", "goversion")
 	descRequests = newDesc("requests_total", "Requests for generated text that were read completely.")
 	descSent     = newDesc("prompts_sent_total", "Requests whose KV cache a prefill engine sent.")
 	descComputed = newDesc("prompts_computed_total", "Requests whose prompt the decode engine computed, by reason.",
@@ -94,6 +98,7 @@ func (c statsCollector) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
+	gauge(descBuild, 1, buildinfo.Current().Version, runtime.Version())
 	s := &p.stats
 	counter(descRequests, s.requests.Load())
 	counter(descSent, s.sent.Load())

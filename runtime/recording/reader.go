@@ -12,6 +12,7 @@ import (
 	"io"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 )
 
 // Bounds of a frame, so that a damaged file cannot exhaust the memory.
@@ -58,12 +59,12 @@ func openReader(from io.Reader, anyBuild bool) (*fileReader, error) {
 	if err := json.Unmarshal(begin, p); err != nil {
 		return nil, fmt.Errorf("the beginning of the recording cannot be read: %w", err)
 	}
-	here := CurrentBuild()
+	here := buildinfo.Current()
 	switch {
 	case p.Format != formatVersion:
 		return nil, fmt.Errorf("the recording has the format %d, and this build reads %d: replay it with the build that wrote "+
 			"it (%v)", p.Format, formatVersion, p.Build)
-	case !p.Build.sameSource(here) && !anyBuild:
+	case !p.Build.SameSource(here) && !anyBuild:
 		return nil, fmt.Errorf("another build made the recording: %v; this is %v. Replay it with the build that wrote it, or use "+
 			"--any-build to see at which step this one differs", p.Build, here)
 	case p.Schema != codecs.schemaHash():

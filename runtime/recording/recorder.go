@@ -19,6 +19,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 )
 
 // formatVersion is the version of the format of files.
@@ -37,9 +38,9 @@ const (
 
 // A preamble is the first frame of a file, as JSON. Every format has it.
 type preamble struct {
-	Format int    `json:"format"`
-	Schema uint64 `json:"schema,string"` // identifies the layout of all recorded types
-	Build  Build  `json:"build"`
+	Format int             `json:"format"`
+	Schema uint64          `json:"schema,string"` // identifies the layout of all recorded types
+	Build  buildinfo.Build `json:"build"`
 }
 
 // EndClosed is the reason of a recording that ends because its node was closed.
@@ -130,7 +131,7 @@ func Start(node effects.Incarnation, cfg *rank.Config, seed uint64, now effects.
 		return nil, fmt.Errorf("make a recording: %w", err)
 	}
 	r.file = f
-	begin, err := json.Marshal(preamble{formatVersion, codecs.schemaHash(), CurrentBuild()})
+	begin, err := json.Marshal(preamble{formatVersion, codecs.schemaHash(), buildinfo.Current()})
 	if err != nil {
 		panic(fmt.Sprintf("BUG: %v", err))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 	"github.com/kvferry/kvferry/runtime/internal/postmortem"
 )
 
@@ -26,14 +27,14 @@ type ReplayOptions struct {
 
 // A Result is what a replay found.
 type Result struct {
-	File    string   `json:"file"`
-	Build   Build    `json:"build"` // the build that made the recording
-	Node    string   `json:"node"`  // the incarnation
-	Role    string   `json:"role"`
-	Servers []string `json:"servers"`
-	Steps   uint64   `json:"steps"` // steps whose effects were the same
-	Effects uint64   `json:"effects"`
-	Seconds float64  `json:"seconds"` // the time of the node between the first event and the last
+	File    string          `json:"file"`
+	Build   buildinfo.Build `json:"build"` // the build that made the recording
+	Node    string          `json:"node"`  // the incarnation
+	Role    string          `json:"role"`
+	Servers []string        `json:"servers"`
+	Steps   uint64          `json:"steps"` // steps whose effects were the same
+	Effects uint64          `json:"effects"`
+	Seconds float64         `json:"seconds"` // the time of the node between the first event and the last
 	// End says why the recording ends.
 	End string `json:"end"`
 	// Diverged is the first step at which the effects differ; nil if there is none.

@@ -202,7 +202,7 @@ var rooms = []room{
 	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
 		"runtime/internal/netpoll", "runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
 	// The proxy for engines uses only HTTP and metrics, and no node.
-	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/loglimit", "runtime/secure"},
+	{name: "runtime/proxy", own: []string{"runtime/buildinfo", "runtime/internal/door", "runtime/internal/loglimit", "runtime/secure"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "go.yaml.in/yaml/v4")},
 	// The interface for operators sees all that a process may run, and only commands import it.
 	{name: "runtime/operator", own: []string{"effects", "fsm/rank", "runtime", "runtime/attach", "runtime/directory", "runtime/secure"},
@@ -228,11 +228,13 @@ var rooms = []room{
 	// Helpers of several drivers: admission, names, logs. They must not import a driver. The package postmortem knows the
 	// types of the state that must not be written into reports.
 	{name: "runtime/internal/postmortem",
-		own: []string{"effects", "identity", "snapshot", "fsm/prng", "fsm/table"}},
+		own: []string{"effects", "identity", "snapshot", "fsm/prng", "fsm/table", "runtime/buildinfo"}},
 	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
 	// The recorder knows the machine of a node with all its commands, in order to make and to step it again.
 	{name: "runtime/recording", foreign: none, own: []string{"effects", "protocol", "fsm/rank", "fsm/rank/flows/...", "snapshot",
-		"runtime/internal/postmortem"}},
+		"runtime/buildinfo", "runtime/internal/postmortem"}},
+	// The version and the commit of a program.
+	{name: "runtime/buildinfo", own: none, foreign: none},
 	// The event loop gets planes and sockets as interfaces, so it must not import them.
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...",

@@ -11,6 +11,8 @@ with kvferry.connect("/run/kvferry.sock") as client:
 kvferry.aio has the same API for asyncio.
 """
 
+import pathlib
+
 from kvferry.client import Client, Pages, PendingCall, Prefill, PutResult, RecallResult, SharedPages, connect
 from kvferry.codes import Code
 from kvferry.errors import (
@@ -37,7 +39,8 @@ from kvferry.values import (
     SharingPeer,
 )
 
-__version__ = "0.1.0"
+# The file of the command's version. In a wheel it has the version of the wheel.
+__version__ = (pathlib.Path(__file__).parent / "VERSION").read_text(encoding="ascii").strip()
 
 __all__ = [
     "Blocks",

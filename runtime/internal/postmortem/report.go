@@ -2,7 +2,6 @@ package postmortem
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -11,12 +10,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 )
 
 // A Failure describes a failed assertion.
@@ -69,7 +68,7 @@ const formatVersion = 1
 // error text.
 func (c *Failure) renderReport(now time.Time) ([]byte, error) {
 	r := report{
-		Format: formatVersion, Time: now.UTC(), Version: moduleVersion(), Go: runtime.Version(),
+		Format: formatVersion, Time: now.UTC(), Version: buildinfo.Current().Version, Go: runtime.Version(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, Node: hex.EncodeToString(c.Node[:4]),
 		Said: truncateText(c.Message), Stack: c.Stack, Carried: c.CarriedOut, Trace: []json.RawMessage{},
 		State: toJSON(c.Machine, maxStateBytes),
@@ -141,26 +140,6 @@ func (e *entry) renderEntry() json.RawMessage {
 	}
 	b.WriteByte('}')
 	return b.Bytes()
-}
-
-// module is the path of this module, as builds name it.
-const module = "github.com/kvferry/kvferry"
-
-// moduleVersion returns the version of this module in the running program.
-func moduleVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if info.Main.Path == module {
-		return cmp.Or(info.Main.Version, "unknown")
-	}
-	for _, dep := range info.Deps {
-		if dep.Path == module {
-			return dep.Version
-		}
-	}
-	return "unknown"
 }
 
 // CallerStack returns the caller's stack, innermost first: functions and lines, without arguments, which may hold
