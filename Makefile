@@ -287,6 +287,35 @@ $(PY)/ready: python/package.lock
 	$(PY)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
 	@touch $@
 
+# ---- a release ----
+
+override MAKING := $(CACHE)/release
+
+.PHONY: release
+release: release-setup $(PY)/ready $(MAKING)/tools/ready $(MAKING)/sbom/ready ## Make the artefacts of a release from this commit, into dist/ (docs/release.md).
+	GO=$(GO) PY=$(PY) TOOLS=$(MAKING)/tools SBOM=$(MAKING)/sbom tools/release/build dist
+
+.PHONY: release-setup
+release-setup:
+	@PYTHON=$(PYTHON) tools/setup build cross python
+
+# Not in CI: it compiles all twice, once without any cache, and makes a root of Debian.
+.PHONY: release-check
+release-check: release ## Make them again in another clone, and compare; install, run and upgrade them in a root of their own.
+	@tools/setup root
+	GO=$(GO) PYTHON=$(PYTHON) tools/release/check dist $(MAKING)
+
+$(MAKING)/tools/ready: tools/release/go.mod tools/release/go.sum tools/release/image/main.go
+	cd tools/release && $(GO) build -trimpath -buildvcs=false -o $(@D)/ tool ./image
+	@touch $@
+
+# To change it: cd tools/release && uv pip compile --generate-hashes --universal --python-version 3.10 --no-annotate \
+#     sbom.in -o sbom.lock
+$(MAKING)/sbom/ready: tools/release/sbom.lock
+	PYTHON=$(PYTHON) tools/venv $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
+	@touch $@
+
 # ---- the documentation as a site ----
 
 override SITE := $(CACHE)/site
@@ -539,4 +568,4 @@ regressions: ## As mutants, and write the kept plans of the known defects anew (
 .PHONY: clean
 clean: ## Remove what was built, cached tools included.
 	rm -f bin/kvferry bin/kvferry-nightly
-	rm -rf $(CACHE)
+	rm -rf $(CACHE) dist

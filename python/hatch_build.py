@@ -10,11 +10,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Tag(BuildHookInterface):  # type: ignore[type-arg]
-    """Sets the machine in the tag. auditwheel adds the version of the C library later."""
+    """Sets the machine in the tag, this one or KVFERRY_WHEEL_MACHINE. auditwheel adds the version of the C library later."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Set the tag if the command is present."""
         del version
         if (Path(self.root) / "src/kvferry/bin/kvferry").exists():
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-linux_{os.uname().machine}"
+            machine = os.environ.get("KVFERRY_WHEEL_MACHINE", os.uname().machine)
+            build_data["tag"] = f"py3-none-linux_{machine}"
