@@ -67,6 +67,53 @@ func TestContainersOfExamples(t *testing.T) {
 	}
 }
 
+// TestPackagedExamples reads the configurations that a release's packages have as examples. They start as they are, the
+// pair fits together, and all can run on one host.
+func TestPackagedExamples(t *testing.T) {
+	files, err := filepath.Glob("../../deploy/etc/*.yaml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("found %q, %v", files, err)
+	}
+	read, operators := map[string]*config.Config{}, map[uint16]string{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ports []uint16
+		name := filepath.Base(file)
+		if name == "directory.yaml" {
+			c, err := config.ParseDirectory(name, data, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ports = c.Operator.Ports
+			err = c.Security.CheckExposed()
+			if err != nil {
+				t.Errorf("%s does not start: %v", name, err)
+			}
+		} else {
+			c, err := config.Parse(name, data, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read[name], ports = c, c.Operator.Ports
+			if err := c.Security.CheckExposed(); err != nil {
+				t.Errorf("%s does not start: %v", name, err)
+			}
+		}
+		for _, port := range ports {
+			if other := operators[port]; other != "" {
+				t.Errorf("%s and %s have the port %d for operators", name, other, port)
+			}
+			operators[port] = name
+		}
+	}
+	if problems := config.Compare(read["prefill.yaml"], read["decode.yaml"]); len(problems) > 0 {
+		t.Errorf("the pair does not go together: %v", problems)
+	}
+}
+
 // securityOf gives that of a configuration of either kind.
 func securityOf(parsed any) *config.Security {
 	if d, ok := parsed.(*config.Directory); ok {

@@ -3,8 +3,8 @@
 usage: play.py UPGRADE.deb VERSION      as root, in the root where the first package and the wheel are installed
        play.py --engine ROLE SOCKET PORT
 
-UPGRADE.deb is a package of a later build, VERSION what its command says. The engines are stand-ins: the KV of a chunk is
-a function of the prompt up to its end, and the answer is a hash of the KV, so a wrong byte of KV gives a wrong answer.
+UPGRADE.deb is a package of a later build, VERSION what its command says. The engines are stand-ins: the KV of a chunk
+is a function of the prompt up to its end, and the answer is a hash of the KV, so a wrong byte gives a wrong answer.
 The exit code is 1 if an answer was wrong, or a request failed.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import http.client
 import http.server
@@ -30,8 +31,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import kvferry
 import numpy as np
+
+import kvferry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,6 +226,11 @@ class Service:
         must(found is not None, f"{self.name} has no metric {name}")
         return found.group(1)  # type: ignore[union-attr]
 
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        if self.process is not None:
+            self.process.kill()
+
     def stop(self) -> float:
         """Stop it as systemd does, and return how long that took."""
         assert self.process is not None  # noqa: S101
@@ -295,7 +302,7 @@ def ask(prompt: str, counts: Counts) -> dict[str, Any]:
             connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
             response = connection.getresponse()
             text = response.read().decode()
-            must(response.status == 200, f"the proxy answered {response.status}: {text}")  # noqa: PLR2004
+            must(response.status == 200, f"the proxy answered {response.status}: {text}")
             return dict(json.loads(text))
 
 
@@ -350,8 +357,8 @@ class Load:
         self._ended = threading.Event()
         self._pool = concurrent.futures.ThreadPoolExecutor()
         loops: list[Callable[[], None]] = [
-            *(lambda n=n: request_loop(n, self._ended, self.counts) for n in range(CLIENTS)),  # type: ignore[misc]
-            lambda: share_loop(sockets, self._ended, self.counts),
+            *(functools.partial(request_loop, n, self._ended, self.counts) for n in range(CLIENTS)),
+            functools.partial(share_loop, sockets, self._ended, self.counts),
         ]
         self._loops = [self._pool.submit(loop) for loop in loops]
 
@@ -386,9 +393,8 @@ def play(upgrade: str, version: str) -> None:
     services = [directory, decoder, *sharers, prefiller, proxy]
     user = pwd.getpwnam("kvferry")
     with contextlib.ExitStack() as stack:
-        stack.callback(
-            lambda: [s.process.kill() for s in services if s.process is not None and s.process.poll() is None]
-        )
+        for service in services:
+            stack.callback(service.kill)
         for service in services[:-1]:
             service.start()
         for role, port in (("prefill", 8100), ("decode", 8200)):
@@ -435,7 +441,7 @@ def wait_for_engines() -> None:
         connection = http.client.HTTPConnection(*PROXY, timeout=PATIENCE)
         connection.request("GET", "/health")
         with contextlib.closing(connection):
-            if connection.getresponse().status == 200:  # noqa: PLR2004
+            if connection.getresponse().status == 200:
                 return
         time.sleep(0.1)
     raise WrongError("the proxy reaches no engine")
