@@ -25,6 +25,7 @@ import pwd
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 UNITS = pathlib.Path("/usr/lib/systemd/system")
 EXAMPLES = pathlib.Path("/usr/share/doc/kvferry/examples")
 ETC = pathlib.Path("/etc/kvferry")
+LOGS = pathlib.Path("/new/logs")
 PROXY = ("127.0.0.1", 8000)
 TOKENS = 256  # of a chunk; a token is a byte of the prompt here
 PATIENCE = 60.0
@@ -122,9 +124,9 @@ def decode(client: kvferry.Client, body: dict[str, Any], size: int) -> dict[str,
     return {"text": answer_of(itertools.chain(came, rest)), "came": len(came)}
 
 
-def serve_engine(role: str, socket: str, port: int) -> None:
+def serve_engine(role: str, path: str, port: int) -> None:
     """Serve the API of an engine."""
-    client = kvferry.connect(socket, timeout=PATIENCE)
+    client = kvferry.connect(path, timeout=PATIENCE)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -173,8 +175,7 @@ class Service:
         path = UNITS / (f"kvferry-{unit}@.service" if instance else f"kvferry-{unit}.service")
         text = path.read_text(encoding="utf-8").replace("%i", instance)
         self.settings = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
-        self.process: subprocess.Popen[str] | None = None
-        self.line: dict[str, Any] = {}
+        self.process: subprocess.Popen[bytes] | None = None
 
     def identity(self) -> tuple[int, int]:
         """Return the user and the group of the service."""
@@ -199,16 +200,35 @@ class Service:
         command = []
         for word in shlex.split(self.settings["ExecStart"]):
             command += variables[word[1:]].split() if word.startswith("$") else [word]
-        self.process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=variables, user=uid, group=gid,
-            extra_groups=[],
-        )  # fmt: skip
-        assert self.process.stdout is not None  # noqa: S101
-        text = self.process.stdout.readline()
-        must(text.startswith("{"), f"{self.name} does not serve: {command} says {text!r}")
-        self.line = json.loads(text)
+        LOGS.mkdir(exist_ok=True)
+        with (LOGS / self.name).open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=variables,
+                user=uid,
+                group=gid,
+                extra_groups=[],
+            )
+        began = time.monotonic()
+        while not self.serves():
+            must(self.process.poll() is None, f"{self.name} has ended with exit code {self.process.poll()}: {command}")
+            must(time.monotonic() - began < PATIENCE, f"{self.name} does not serve: {command}")
+            time.sleep(0.1)
+
+    def serves(self) -> bool:
+        """Ask the service, as an operator would."""
         if self.instance:
-            run("kvferry", "status", "--config", str(ETC / f"{self.instance}.yaml"))
+            config = str(ETC / f"{self.instance}.yaml")
+            done = subprocess.run(["kvferry", "status", "--config", config], check=False, capture_output=True)  # noqa: S603, S607
+            return done.returncode == 0
+        try:
+            with socket.create_connection(PROXY):
+                return True
+        except ConnectionRefusedError:
+            return False
 
     def version(self) -> str:
         """Return the version that the running process says it has, by its metrics."""
@@ -322,7 +342,7 @@ def request_loop(client: int, ended: threading.Event, counts: Counts) -> None:
 
 def share_loop(sockets: list[str], ended: threading.Event, counts: Counts) -> None:
     """Store chunks at one agent, and read them by the other, which asks the directory."""
-    here, there = (kvferry.connect(socket, timeout=PATIENCE) for socket in sockets)
+    here, there = (kvferry.connect(path, timeout=PATIENCE) for path in sockets)
     with here, there:
         for number in itertools.count():
             if ended.is_set():
