@@ -1,7 +1,7 @@
 """Plays an installed kvferry in a root of its own: services as the units start them, engines, clients, and an upgrade.
 
 usage: play.py UPGRADE.deb VERSION      as root, in the root where the first package and the wheel are installed
-       play.py --engine ROLE SOCKET PORT
+       play.py --engine prefill|decode|share SOCKETS PORT
 
 UPGRADE.deb is a package of a later build, VERSION what its command says. The engines are stand-ins: the KV of a chunk
 is a function of the prompt up to its end, and the answer is a hash of the KV, so a wrong byte gives a wrong answer.
@@ -44,6 +44,7 @@ EXAMPLES = pathlib.Path("/usr/share/doc/kvferry/examples")
 ETC = pathlib.Path("/etc/kvferry")
 LOGS = pathlib.Path("/new/logs")
 PROXY = ("127.0.0.1", 8000)
+SHARERS = ("127.0.0.1", 8090)
 TOKENS = 256  # of a chunk; a token is a byte of the prompt here
 PATIENCE = 60.0
 CLIENTS = 3
@@ -105,7 +106,7 @@ def prefill(client: kvferry.Client, body: dict[str, Any]) -> dict[str, Any]:
     return {"kv_transfer_params": {"do_remote_prefill": True, "disagg_spec": {"req_id": spec["req_id"]}}}
 
 
-def decode(client: kvferry.Client, body: dict[str, Any], size: int) -> dict[str, Any]:
+def decode(client: kvferry.Client, body: dict[str, Any]) -> dict[str, Any]:
     """Answer a prompt with the KV that came, and compute the rest."""
     params = body.get("kv_transfer_params") or {}
     parts = prefixes(body["prompt"].encode())
@@ -120,13 +121,37 @@ def decode(client: kvferry.Client, body: dict[str, Any], size: int) -> dict[str,
             copies = [page.array().tobytes() for page in pages]
             pages.check_valid("copy")
             came = copies
-    rest = (chunk_bytes(part, size) for part in parts[len(came) :])
+    rest = (chunk_bytes(part, PAGE) for part in parts[len(came) :])
     return {"text": answer_of(itertools.chain(came, rest)), "came": len(came)}
 
 
-def serve_engine(role: str, path: str, port: int) -> None:
+def share(here: kvferry.Client, there: kvferry.Client, body: dict[str, Any]) -> dict[str, Any]:
+    """Store chunks at one agent, read them by the other, which asks the directory, and say how many came, all right."""
+    parts = prefixes(body["prompt"].encode())
+    names = [chunk_name(part) for part in parts]
+    with here.reserve(len(parts), timeout=2.0) as pages:
+        for page, part in zip(pages, parts, strict=True):
+            page.array()[:] = chunk_bytes(part, PAGE)
+        here.store(names, pages)
+    time.sleep(0.1)  # The directory is told meanwhile.
+    with there.shared_get(names, request=body["request"], timeout=2.0) as came:
+        copies = [page.array().tobytes() for page in came]
+        came.check_valid("copy")
+    right = all(copy == chunk_bytes(part, PAGE).tobytes() for copy, part in zip(copies, parts, strict=False))
+    return {"came": len(copies), "right": right}
+
+
+def serve_engine(role: str, paths: str, port: int) -> None:
     """Serve the API of an engine."""
-    client = kvferry.connect(path, timeout=PATIENCE)
+    clients = [kvferry.connect(path, timeout=PATIENCE) for path in paths.split(",")]
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        if role == "prefill":
+            return {"choices": [{"text": ""}], **prefill(clients[0], body)}
+        if role == "share":
+            return share(clients[0], clients[1], body)
+        decoded = decode(clients[0], body)
+        return {"choices": [{"text": decoded["text"]}], "came": decoded["came"]}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -137,11 +162,7 @@ def serve_engine(role: str, path: str, port: int) -> None:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             try:
-                if role == "prefill":
-                    self.reply(200, {"choices": [{"text": ""}], **prefill(client, body)})
-                else:
-                    answer = decode(client, body, PAGE)
-                    self.reply(200, {"choices": [{"text": answer["text"]}], "came": answer["came"]})
+                self.reply(200, answer(body))
             except kvferry.Error as error:  # The proxy lets the decode engine compute.
                 self.reply(500, {"error": {"message": str(error)}})
 
@@ -249,7 +270,7 @@ class Service:
     def kill(self) -> None:
         """Kill it, if it runs."""
         if self.process is not None:
-            self.process.kill()
+            end(self.process)
 
     def stop(self) -> float:
         """Stop it as systemd does, and return how long that took."""
@@ -259,6 +280,12 @@ class Service:
         code = self.process.wait(float(self.settings["TimeoutStopSec"]))
         must(code == 0, f"{self.name} ended with exit code {code}")
         return time.monotonic() - began
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, if it runs."""
+    process.kill()
+    process.wait()
 
 
 def run(*command: str) -> str:
@@ -305,25 +332,29 @@ class Counts:
         return ", ".join(f"{f.name} {getattr(self, f.name)}" for f in dataclasses.fields(self) if f.name != "lock")
 
 
+def post(to: tuple[str, int], path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Send a request, and return the status and the answer."""
+    connection = http.client.HTTPConnection(*to, timeout=PATIENCE)
+    connection.connect()
+    with contextlib.closing(connection):
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
 def ask(prompt: str, counts: Counts) -> dict[str, Any]:
     """Send a request to the proxy, and again if no proxy listens, until one does."""
-    body = json.dumps({"model": "play", "prompt": prompt, "max_tokens": 16})
     began = time.monotonic()
     while True:
-        connection = http.client.HTTPConnection(*PROXY, timeout=PATIENCE)
         try:
-            connection.connect()
+            status, answer = post(PROXY, "/v1/completions", {"model": "play", "prompt": prompt, "max_tokens": 16})
         except ConnectionRefusedError:
             must(time.monotonic() - began < PATIENCE, "no proxy listens")
             counts.add(retried=1)
             time.sleep(0.05)
             continue
-        with contextlib.closing(connection):
-            connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            text = response.read().decode()
-            must(response.status == 200, f"the proxy answered {response.status}: {text}")
-            return dict(json.loads(text))
+        must(status == 200, f"the proxy answered {status}: {answer}")
+        return answer
 
 
 def request_loop(client: int, ended: threading.Event, counts: Counts) -> None:
@@ -340,45 +371,32 @@ def request_loop(client: int, ended: threading.Event, counts: Counts) -> None:
         counts.add(answers=1, chunks=length // TOKENS, came=answer["came"])
 
 
-def share_loop(sockets: list[str], ended: threading.Event, counts: Counts) -> None:
-    """Store chunks at one agent, and read them by the other, which asks the directory."""
-    here, there = (kvferry.connect(path, timeout=PATIENCE) for path in sockets)
-    with here, there:
-        for number in itertools.count():
-            if ended.is_set():
-                return
-            prompt = (f"shared {number} " * TOKENS)[: 2 * TOKENS].encode()
-            parts = prefixes(prompt)
-            names = [chunk_name(part) for part in parts]
-            try:
-                with here.reserve(len(parts), timeout=2.0) as pages:
-                    for page, part in zip(pages, parts, strict=True):
-                        page.array()[:] = chunk_bytes(part, PAGE)
-                    here.store(names, pages)
-                time.sleep(0.1)  # The directory is told meanwhile.
-                with there.shared_get(names, request=f"s{number}", timeout=2.0) as came:
-                    copies = [page.array().tobytes() for page in came]
-                    came.check_valid("copy")
-            except kvferry.Error:
-                counts.add(missed=1)  # An agent or the directory is being replaced: the engine would compute.
-                time.sleep(0.1)
-                continue
-            for copy, part in zip(copies, parts, strict=False):
-                must(copy == chunk_bytes(part, PAGE).tobytes(), f"shared request {number} read other bytes")
-            counts.add(shared=len(copies), missed=int(len(copies) < len(parts)))
+def share_loop(ended: threading.Event, counts: Counts) -> None:
+    """Share one prompt after the other."""
+    for number in itertools.count():
+        if ended.is_set():
+            return
+        prompt = (f"shared {number} " * TOKENS)[: 2 * TOKENS]
+        status, answer = post(SHARERS, "/share", {"prompt": prompt, "request": f"s{number}"})
+        if status != 200:  # An agent or the directory is being replaced: the engine would compute.
+            counts.add(missed=1)
+            time.sleep(0.1)
+            continue
+        must(answer["right"], f"shared request {number} read other bytes")
+        counts.add(shared=answer["came"], missed=int(answer["came"] < 2))
 
 
 class Load:
     """Clients that ask while the block runs. A wrong answer ends the block with an error, at its end."""
 
-    def __init__(self, sockets: list[str]) -> None:
-        """Take the sockets of the agents that share."""
+    def __init__(self) -> None:
+        """Begin."""
         self.counts = Counts()
         self._ended = threading.Event()
         self._pool = concurrent.futures.ThreadPoolExecutor()
         loops: list[Callable[[], None]] = [
             *(functools.partial(request_loop, n, self._ended, self.counts) for n in range(CLIENTS)),
-            functools.partial(share_loop, sockets, self._ended, self.counts),
+            functools.partial(share_loop, self._ended, self.counts),
         ]
         self._loops = [self._pool.submit(loop) for loop in loops]
 
@@ -388,7 +406,7 @@ class Load:
         for loop in self._loops:
             if loop.done():
                 loop.result()
-        print(f"  {what:<44} {self.counts.text()}", flush=True)
+        print(f"  {what:<66} {self.counts.text()}", flush=True)
 
     def stop(self) -> None:
         """Tell the clients to end."""
@@ -417,15 +435,20 @@ def play(upgrade: str, version: str) -> None:
             stack.callback(service.kill)
         for service in services[:-1]:
             service.start()
-        for role, port in (("prefill", 8100), ("decode", 8200)):
-            command = [sys.executable, __file__, "--engine", role, f"/run/kvferry-{role}/agent.sock", str(port)]
+        for role, port, agents in (
+            ("prefill", 8100, [prefiller]),
+            ("decode", 8200, [decoder]),
+            ("share", 8090, sharers),
+        ):
+            paths = ",".join(f"/run/kvferry-{agent.instance}/agent.sock" for agent in agents)
+            command = [sys.executable, __file__, "--engine", role, paths, str(port)]
             engine = subprocess.Popen(command, user=user.pw_uid, group=user.pw_gid, extra_groups=[])  # noqa: S603
-            stack.callback(engine.kill)
+            stack.callback(end, engine)
+            wait_for_port(port)
         proxy.start()
         first = {service.version() for service in services}
-        print(f"{len(services)} services and 2 engines run, all of {', '.join(first)}", flush=True)
-        wait_for_engines()
-        load = Load([f"/run/kvferry-{service.instance}/agent.sock" for service in sharers])
+        print(f"{len(services)} services and their engines run, all of {', '.join(first)}", flush=True)
+        load = Load()
         stack.callback(load.stop)
         load.calm("before")
         calm = dataclasses.replace(load.counts)
@@ -454,17 +477,17 @@ def kvferry_version() -> str:
     return re.sub(r"\.dev(\d+)", r"-dev.\1", kvferry.__version__)
 
 
-def wait_for_engines() -> None:
-    """Wait until the proxy reaches a decode engine."""
+def wait_for_port(port: int) -> None:
+    """Wait until an engine listens."""
     began = time.monotonic()
-    while time.monotonic() - began < PATIENCE:
-        connection = http.client.HTTPConnection(*PROXY, timeout=PATIENCE)
-        connection.request("GET", "/health")
-        with contextlib.closing(connection):
-            if connection.getresponse().status == 200:
-                return
-        time.sleep(0.1)
-    raise WrongError("the proxy reaches no engine")
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            must(time.monotonic() - began < PATIENCE, f"no engine listens at port {port}")
+            time.sleep(0.1)
+        else:
+            return
 
 
 if __name__ == "__main__":
