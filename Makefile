@@ -303,6 +303,10 @@ release-setup:
 .PHONY: release-check
 release-check: release ## Make them again in another clone, and compare; install, run and upgrade them in a root of their own.
 	@tools/setup root
+	$(PY)/bin/ruff check --no-cache --config python/pyproject.toml tools/release
+	$(PY)/bin/ruff format --no-cache --check --config python/pyproject.toml tools/release
+	MYPYPATH=python/src $(PY)/bin/mypy --config-file python/pyproject.toml --cache-dir $(CACHE)/mypy tools/release/play.py
+	cd tools/release && $(GO) vet ./...
 	GO=$(GO) PYTHON=$(PYTHON) tools/release/check dist $(MAKING)
 
 $(MAKING)/tools/ready: tools/release/go.mod tools/release/go.sum tools/release/image/main.go
