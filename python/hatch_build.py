@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Tag(BuildHookInterface):  # type: ignore[type-arg]
-    """Sets the machine in the tag, this one or KVFERRY_WHEEL_MACHINE. auditwheel adds the version of the C library later."""
+    """Sets the machine in the tag: KVFERRY_WHEEL_MACHINE, or this one. auditwheel adds the C library later."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Set the tag if the command is present."""
