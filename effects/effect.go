@@ -237,6 +237,8 @@ type Observe struct {
 	ID    uint64 // the meaning depends on Fact
 	Peer  Incarnation
 	Why   *Why // details of a failure; nil where there are none
+	// Report is the time of the operation that ends with this fact; nil where it is not known.
+	Report *Report
 }
 
 func (*Open) effectKind() Kind     { return KindOpen }

@@ -34,6 +34,7 @@ type Effects struct {
 	pages     []Page
 	pairs     []Pair
 	copyPairs []CopyPair
+	reports   []Report
 }
 
 // A slot is the position of an effect: its kind and its index in the slice of that kind.
@@ -53,6 +54,7 @@ func (o *Effects) Reset() {
 	o.scatters, o.delivers, o.returns, o.observes = o.scatters[:0], o.delivers[:0], o.returns[:0], o.observes[:0]
 	o.marks = o.marks[:0]
 	o.bytes, o.pages, o.pairs, o.copyPairs = o.bytes[:0], o.pages[:0], o.pairs[:0], o.copyPairs[:0]
+	o.reports = o.reports[:0]
 }
 
 // Len returns the number of effects; marks are not counted.
@@ -235,10 +237,16 @@ func (o *Effects) Return(t Ticket) {
 	o.addSlot(KindReturn, len(o.returns))
 }
 
-// Observe appends an Observe.
+// Observe appends an Observe. Its Report must come from CopyReport.
 func (o *Effects) Observe(e Observe) {
 	o.observes = append(o.observes, e)
 	o.addSlot(KindObserve, len(o.observes))
+}
+
+// CopyReport copies a report into the arena and returns the copy.
+func (o *Effects) CopyReport(r Report) *Report {
+	o.reports = append(o.reports, r)
+	return &o.reports[len(o.reports)-1]
 }
 
 // Arena returns the byte arena, to which the caller appends a body. Cut takes the result back and returns the body
@@ -283,5 +291,8 @@ func (o *Effects) Scribble() {
 	}
 	for i := range o.copyPairs {
 		o.copyPairs[i] = CopyPair{}
+	}
+	for i := range o.reports {
+		o.reports[i] = Report{Began: -0xDB, Bytes: 0xDBDBDBDB}
 	}
 }

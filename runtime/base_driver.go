@@ -16,6 +16,7 @@ type baseDriver struct {
 	facts   facts
 	log     *slog.Logger
 	guard   *secure.Guard // nil: connections are plain
+	reports []ReportListener
 }
 
 // tryCarryOut carries out an effect and returns true, or returns false if the effect is for data planes.
@@ -37,6 +38,11 @@ func (h *baseDriver) tryCarryOut(e effects.Effect) bool {
 		h.tickets.returnMemory(e.Ticket)
 	case *effects.Observe:
 		h.facts.recordFact(h.log, e)
+		if e.Report != nil {
+			for _, listen := range h.reports {
+				listen(e)
+			}
+		}
 	default:
 		return false
 	}

@@ -30,6 +30,7 @@ type options struct {
 
 	attachable   bool
 	commandTimer CommandTimer // nil: nobody measures the time of commands
+	reports      []ReportListener
 }
 
 type namedPlane struct {
@@ -72,6 +73,15 @@ func WithAttachable() Option { return func(o *options) { o.attachable = true } }
 
 // WithCommandTimer sets a function that is called with the time of each command.
 func WithCommandTimer(f CommandTimer) Option { return func(o *options) { o.commandTimer = f } }
+
+// A ReportListener is called with each fact that has a report: which operation of the machine has ended, and how its time
+// was spent. It is called by the goroutine that steps the machine, so it must not block, and it must copy what it keeps.
+type ReportListener func(*effects.Observe)
+
+// WithReports adds a listener for reports. The option may be given several times.
+func WithReports(f ReportListener) Option {
+	return func(o *options) { o.reports = append(o.reports, f) }
+}
 
 // WithRank sets the tensor-parallel rank of the configuration that this node is. The default is 0.
 func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }

@@ -36,7 +36,7 @@ func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logge
 	options := append(extra, runtime.WithRank(rank), runtime.WithLogger(log),
 		runtime.WithControl(controlOpener(cfg)))
 	if face.timer != nil {
-		options = append(options, runtime.WithCommandTimer(face.timer.Record))
+		options = append(options, face.timer.Options()...)
 	}
 	n, err := openWithPlanes(ctx, cfg, rank, log, options)
 	if err != nil {

@@ -4,7 +4,7 @@
 // Embed it beside a node:
 //
 //	timer := operator.NewTimer()
-//	node, err := runtime.Open(ctx, cfg, runtime.WithCommandTimer(timer.Record), ...)
+//	node, err := runtime.Open(ctx, cfg, append(timer.Options(), ...)...)
 //	...
 //	server, err := operator.Serve(operator.Config{Address: "127.0.0.1:9410", Sources: []operator.Source{operator.Node(node, timer)}})
 //	...

@@ -86,21 +86,65 @@ var (
 	agentHandles = gauge("agent_handles", "Handles that attached engines hold.")
 )
 
-// durationsName and durationsHelp are of the metric of a Timer.
-const (
-	durationsName = "kvferry_command_duration_seconds"
-	durationsHelp = "Time from a call of the node's interface to its outcome, by call and code."
-)
+// A histogram is the name, the meaning and the labels of a metric of a Timer.
+type histogram struct {
+	name, help string
+	labels     []string
+}
 
-// A Timer measures how long commands take.
-type Timer struct{ seconds *prometheus.HistogramVec }
+// histograms lists the metrics of a Timer.
+//
+//kvferry:table
+var histograms = []histogram{
+	{"kvferry_command_duration_seconds", "Time from a call of the node's interface to its outcome, by call and code.",
+		[]string{"call", "code"}},
+	{"kvferry_put_stage_seconds", "Time of a batch of a put in each stage. Each batch counts once in every stage, so the stages add up to " +
+		"the time of the batch (docs/metrics.md).", []string{"stage", "outcome"}},
+}
 
-// NewTimer returns a timer. Its classic buckets reach from 16 microseconds to about 67 seconds, each four times the one
+// newVec returns the metric. Its classic buckets reach from 16 microseconds to about 67 seconds, each four times the one
 // before; where Prometheus scrapes native histograms, neighbouring buckets differ by a tenth.
-func NewTimer() *Timer {
-	return &Timer{prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: durationsName, Help: durationsHelp,
+func (h *histogram) newVec() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: h.name, Help: h.help,
 		Buckets: prometheus.ExponentialBuckets(16e-6, 4, 12), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-	}, []string{"call", "code"})}
+	}, h.labels)
+}
+
+// A Timer measures how long commands take, and the stages of puts.
+type Timer struct {
+	seconds, stages *prometheus.HistogramVec
+	// stagesOf are the series of stages for puts that succeeded, and for puts that failed.
+	stagesOf [2][effects.PhaseCount]prometheus.Observer
+}
+
+// NewTimer returns a timer.
+func NewTimer() *Timer {
+	t := &Timer{seconds: histograms[0].newVec(), stages: histograms[1].newVec()}
+	for i, outcome := range []string{"ok", "failed"} {
+		for p := range effects.PhaseCount {
+			t.stagesOf[i][p] = t.stages.WithLabelValues(effects.Phase(p).String(), outcome)
+		}
+	}
+	return t
+}
+
+// Options returns the options of a node whose times the timer measures.
+func (t *Timer) Options() []runtime.Option {
+	return []runtime.Option{runtime.WithCommandTimer(t.Record), runtime.WithReports(t.RecordReport)}
+}
+
+// RecordReport is a runtime.ReportListener.
+func (t *Timer) RecordReport(e *effects.Observe) {
+	if e.Fact != effects.FactPutEnded {
+		return
+	}
+	failed := 0
+	if e.Code != effects.OK {
+		failed = 1
+	}
+	for p, took := range e.Report.Phases {
+		t.stagesOf[failed][p].Observe(time.Duration(took).Seconds())
+	}
 }
 
 // Record is a runtime.CommandTimer.
@@ -287,6 +331,8 @@ func metricsTable() string {
 		}
 		row(m.name, kind, m.help, m.labels)
 	}
-	row(durationsName, "histogram", durationsHelp, []string{"call", "code"})
+	for _, h := range histograms {
+		row(h.name, "histogram", h.help, h.labels)
+	}
 	return b.String()
 }

@@ -68,8 +68,8 @@ extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: `+s
 	clear(cfg.InitPorts)
 	clear(cfg.AllocPorts)
 	cfg.Recorder = config.Recorder{Dir: t.TempDir(), Bytes: 1 << 30}
-	n, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open),
-		runtime.WithCommandTimer(timer.Record), runtime.WithAttachable(), runtime.WithLogger(slog.New(slog.DiscardHandler)))
+	n, err := runtime.Open(t.Context(), cfg, append(timer.Options(), runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(shm.Name, shm.Open), runtime.WithAttachable(), runtime.WithLogger(slog.New(slog.DiscardHandler)))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,6 +235,9 @@ func TestMetricsSayWhatHappened(t *testing.T) {
 		{receiver, "facts_total", []string{"ok", "ready"}, 8},
 		{sender, "command_duration_seconds", []string{"put", "ok"}, 4},
 		{sender, "command_duration_seconds", []string{"reserve", "ok"}, 4},
+		{sender, "put_stage_seconds", []string{"ok", "wire"}, 4},
+		{sender, "put_stage_seconds", []string{"ok", "publish"}, 4},
+		{sender, "put_stage_seconds", []string{"failed", "wire"}, 0},
 		{receiver, "command_duration_seconds", []string{"get", "ok"}, 4},
 		{sender, "node_state", []string{"serving"}, 1},
 		{sender, "node_state", []string{"failed"}, 0},

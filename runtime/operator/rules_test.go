@@ -19,7 +19,8 @@ func checkExpression(t *testing.T, where, expression string) {
 	t.Helper()
 	for _, name := range metricName.FindAllString(expression, -1) {
 		base := strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")
-		known := base == durationsName || slices.ContainsFunc(allMetrics, func(m *metric) bool { return m.name == name })
+		known := slices.ContainsFunc(histograms, func(h histogram) bool { return h.name == base }) ||
+			slices.ContainsFunc(allMetrics, func(m *metric) bool { return m.name == name })
 		if !known && !strings.Contains(string(proxyMetrics(t)), `newDesc("`+strings.TrimPrefix(name, "kvferry_proxy_")+`"`) {
 			t.Errorf("%s names %s, which is no metric", where, name)
 		}

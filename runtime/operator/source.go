@@ -59,7 +59,7 @@ func Node(n *runtime.Node, t *Timer) Source {
 		return nodeState(n, n.Snapshot(ctx))
 	}}
 	if t != nil {
-		s.Collectors = append(s.Collectors, t.seconds)
+		s.Collectors = append(s.Collectors, t.seconds, t.stages)
 	}
 	s.Checks = []Check{
 		{Name: "node", Kind: CheckLive, Probe: func(context.Context) error {

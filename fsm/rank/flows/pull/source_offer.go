@@ -23,6 +23,7 @@ func (f *Source) sendOffer(e *flow.Env, h table.Handle, conn effects.Conn) {
 		return
 	}
 	p.phase, p.Conn = putOffering, conn
+	p.EnterPhase(e, effects.PhaseOffer)
 	f.puts.CountAttempt(&p.Row)
 	if p.lease.MayBeRead() {
 		p.lease.CountMessage()

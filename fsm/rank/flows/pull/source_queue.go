@@ -12,6 +12,7 @@ import (
 // lease: the next offer is a retry.
 func (f *Source) queuePut(e *flow.Env, h table.Handle, p *putRow) {
 	p.phase, p.Conn = putWaiting, 0
+	p.EnterPhase(e, effects.PhaseQueue)
 	f.puts.QueueAlloc(e, h)
 	f.sendQueued(e, p.Peer)
 }

@@ -154,6 +154,7 @@ func (f *Source) queueOrFail(e *flow.Env, h table.Handle, p *putRow, a *put.Admi
 // next request is a retry.
 func (f *Source) queuePut(e *flow.Env, h table.Handle, p *putRow) {
 	p.phase, p.Conn = putWaiting, 0
+	p.EnterPhase(e, effects.PhaseQueue)
 	f.puts.QueueAlloc(e, h)
 	f.sendQueued(e, p.Peer)
 }
@@ -162,6 +163,7 @@ func (f *Source) queuePut(e *flow.Env, h table.Handle, p *putRow) {
 // this last message.
 func (f *Source) queueCommit(e *flow.Env, h table.Handle, p *putRow) {
 	p.phase, p.Conn = putCommitting, 0
+	p.EnterPhase(e, effects.PhasePublish)
 	f.puts.QueueFinal(h, p.IsDelivered())
 	if p.IsDelivered() {
 		e.Timers.Set(&p.Timer, e.Now.Add(e.Cfg.ReplyTimeout), sourceRef(timerPut, h))

@@ -26,6 +26,7 @@ func (f *Source) sendAllocRequest(e *flow.Env, h table.Handle, conn effects.Conn
 		return
 	}
 	p.phase, p.Conn, p.sentAt = putRequesting, conn, e.Now
+	p.EnterPhase(e, effects.PhaseAllocation)
 	if f.puts.CountAttempt(&p.Row); p.Attempt == 1 {
 		p.firstSentAt = e.Now
 	}

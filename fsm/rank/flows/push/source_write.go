@@ -15,6 +15,7 @@ func (f *Source) startWrite(e *flow.Env, h table.Handle, p *putRow) {
 		lease = effects.Duration(min(f.reply.Ext.LeaseNS, 1<<62))
 	}
 	p.phase, p.Conn = putWriting, 0
+	p.EnterPhase(e, effects.PhaseWire)
 	currentLink, currentID := e.Links.IncarnationOf(p.Peer).Link()
 	gather := effects.Gather{}
 	if p.namesChunks {

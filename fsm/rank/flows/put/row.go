@@ -42,6 +42,7 @@ type Row struct {
 	Grant        effects.GrantID // of the peer, for the put's pages
 	Sent         uint32
 	Skipped      uint32
+	times        phaseClock `snap:"skip"`
 	CarriedInfo
 }
 
@@ -165,6 +166,8 @@ func (r *Row) InitRow(e *flow.Env, c *engine.Put, a *Admission, ref kernel.Ref) 
 		Peer:  a.Peer, PeerAddr: link.PeerAddr(c.Peer), Request: a.Request, Operation: a.Operation, chunks: a.chunks,
 	}
 	r.BeginCommand(&e.Env, a.Ticket, c.Keys, c.Pages, a.Timeout)
+	r.times.began, r.times.since = e.Now, e.Now
+	r.EnterPhase(e, effects.PhaseQueue)
 	for _, key := range c.Keys {
 		r.keys = append(r.keys, key...)
 		r.keyEnds = append(r.keyEnds, uint32(len(r.keys)))
@@ -218,9 +221,11 @@ func (r *Row) DeliverOutcome(e *flow.Env, code effects.Code, held bool, stage ef
 		})
 		return
 	}
+	report := r.report(e) // The pages are counted before they go back.
 	r.Deliver(&e.Env, out)
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactPutEnded, Code: code, Count: uint32(r.Size()), ID: uint64(r.Ticket), Peer: r.PeerID, Why: out.Why,
+		Report: report,
 	})
 	e.Commands.LeaveRequest(&e.Env, r.Request, uint32(r.Size()), code)
 }

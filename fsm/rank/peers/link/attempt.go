@@ -77,6 +77,7 @@ func (c *outboundView) failPeer(cause effects.Code, detail effects.Why) {
 	x.buffers, x.link.commonPlanes, x.link.planeData = x.buffers[:0], x.link.commonPlanes[:0], x.link.planeData[:0]
 	p.cause, p.why = cause, why
 	p.failures++
+	p.readyTotal = p.ReadyTime(v.Now)
 	p.state = Backoff
 	v.Timers.Set(&p.timer, v.Now.Add(c.out.pace.retryDelay(p)), timerRef(timerRetry, c.h))
 	c.markChanged()

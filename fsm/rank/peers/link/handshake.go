@@ -146,6 +146,7 @@ func (c *outboundView) finishHandshake() {
 	p.conn.Close(v)
 	v.Timers.Stop(&p.timer)
 	p.state, p.failures, p.cause, p.why = Ready, 0, effects.OK, nil
+	p.readySince = v.Now
 	p.trustedUntil = v.Now.Add(c.cfg.UnfitBackoff)
 	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(c.x.link.id), Peer: c.x.peerID})
 	c.markChanged()

@@ -53,6 +53,9 @@ type Outbound struct {
 	everAnswered     bool         // some incarnation at the address has answered a hello with kvferry's extensions
 	otherKind        bool         // at the last attempt the peer was of another kind
 	unansweredHellos uint32       // unanswered hellos in a row, while met is false
+	// readyTotal is how long the peer has been Ready, without the time since readySince while it is Ready.
+	readyTotal effects.Duration `snap:"skip"`
+	readySince effects.Time     `snap:"skip"`
 }
 
 // Kinds of this package's completions, and of its timers.
@@ -71,6 +74,15 @@ const (
 
 // State returns the peer's state and the code of the last failure, which is OK once the peer is Ready.
 func (p *Outbound) State() (State, effects.Code) { return p.state, p.cause }
+
+// ReadyTime returns how long the peer has been Ready in all. The difference of two results says how much of the time
+// between the calls the peer was Ready.
+func (p *Outbound) ReadyTime(now effects.Time) effects.Duration {
+	if p.state == Ready {
+		return p.readyTotal + now.Sub(p.readySince)
+	}
+	return p.readyTotal
+}
 
 // IsAbsent reports whether no process listened at the peer's address at the last attempt.
 func (p *Outbound) IsAbsent() bool { return p.absent }

@@ -97,6 +97,7 @@ type Oracles struct {
 	tenantShares   tenantShareOracle
 	origins        originOracle
 	domains        domainOracle
+	putTimes       putTimeOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -173,6 +174,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *tenantShareOracle { return &o.tenantShares })
 	addOracle(l, func(o *Oracles) *originOracle { return &o.origins })
 	addOracle(l, func(o *Oracles) *domainOracle { return &o.domains })
+	addOracle(l, func(o *Oracles) *putTimeOracle { return &o.putTimes })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].
