@@ -67,13 +67,16 @@ const (
 	// FactEndTold: a receiver was notified of how a request ended, or could not be. Code: how the notification went.
 	// Count: the code in the notification. ID: the ticket.
 	FactEndTold
+	// FactGrantTraced: a grant for chunks of a traced request ended; of other grants nothing is said. Code: OK if all
+	// pages became readable, else Withdrawn. Count: pages. ID: the grant. Report: from the receipt of the request on.
+	FactGrantTraced
 )
 
 // FactOther and all higher numbers are for machines outside this project. FactOther is not a fact by itself.
 const FactOther = 64
 
 // FactCount is the number of facts of this project, the zero value included.
-const FactCount = int(FactEndTold) + 1
+const FactCount = int(FactGrantTraced) + 1
 
 // factNames are stable: they appear in logs and metrics.
 //
@@ -82,7 +85,7 @@ var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
 	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back", "evicted",
 	"recall_ended", "recalled", "directory", "shared", "brought", "layers_ended",
-	"received", "written", "registered", "end_told",
+	"received", "written", "registered", "end_told", "grant_traced",
 }
 
 // String returns the stable name of the fact.

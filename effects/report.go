@@ -5,14 +5,19 @@ package effects
 type Report struct {
 	Began  Time // when the machine took the command
 	Phases PhaseTimes
-	Bytes  uint64 // the valid bytes of the chunks
+	Bytes  uint64 // the valid bytes of the chunks; 0: not known
+	Trace  Trace
 }
 
 // A Phase is what an operation spends time on. Unlike a Stage, which says where an operation failed, the phases of an
 // operation cover its whole time.
 type Phase uint8
 
-// The phases of a put, in their order. A put that is tried again goes through some of them again, and their times are
+// The phases of a put, in their order. A grant has two of them: it was in PhaseQueue until there were pages for it, and in
+// PhaseWire until it ended.
+//
+//	A put that is tried again goes through some of them again, and their times are
+//
 // added up.
 const (
 	// PhaseHandshake: the put waits, and there is no link to its peer.

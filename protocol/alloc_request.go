@@ -55,6 +55,9 @@ type AllocExt struct {
 	Opened uint64 `wire:"kvf_opened,omitzero"`
 	// Sums are the checksums (effects.Sum) of the chunks' valid bytes, or of the layers'; 0: none is known. Empty: none.
 	Sums []uint64 `wire:"kvf_sums,omitzero,len=keys|0"`
+	// Trace is the context of the sender's span in a distributed trace (effects.TraceContext). Empty: none. A reader ignores
+	// it if it does not have the length of one.
+	Trace []byte `wire:"kvf_trace,omitzero,bin=MessageBytes"`
 	// Carried holds the chunks themselves, concatenated in the order of Keys, each as long as the chunk's valid bytes.
 	// Empty: the sender will write the chunks into the granted pages. The field is the last field, so that the carried
 	// bytes end the message. The sender uses it only with peers that accept so many bytes (HelloExt.Carries).

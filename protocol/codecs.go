@@ -994,7 +994,7 @@ var allocRequestSchema = schema{
 		tagField, "keys", "fmt", "shape", "dtype", "last_chunk_toks", "req_id", "is_last_batch",
 		"total_chunks", "kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req",
 		"kvf_commit", "kvf_abort", "kvf_code", "kvf_reason", "kvf_layers", "kvf_epoch", "kvf_opened",
-		"kvf_sums", "kvf_bytes",
+		"kvf_sums", "kvf_trace", "kvf_bytes",
 	},
 	required: 0x3e,
 }
@@ -3503,7 +3503,7 @@ var pullReadyNotifSchema = schema{
 	names: []string{
 		tagField, "pull_id", "keys", "sender_buffer_uuids", "sender_mem_indexes", "sender_id",
 		"sender_done_url", "fmt", "shape", "dtype", "last_chunk_toks", "kvf_v", "kvf_inc", "kvf_to",
-		"kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req", "kvf_grant", "kvf_gens", "kvf_sums",
+		"kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req", "kvf_grant", "kvf_gens", "kvf_sums", "kvf_trace",
 		"kvf_granted_ns", "kvf_lease_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_renew", "kvf_withdraw",
 		"kvf_code", "kvf_reason",
 	},
@@ -3820,7 +3820,7 @@ func (e *AllocExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0, e.Code != 0, len(e.Reason) > 0,
-		e.Layers != 0, e.Epoch != 0, e.Opened != 0, len(e.Sums) > 0, len(e.Carried) > 0,
+		e.Layers != 0, e.Epoch != 0, e.Opened != 0, len(e.Sums) > 0, len(e.Trace) > 0, len(e.Carried) > 0,
 	)
 }
 
@@ -3868,6 +3868,9 @@ func (e *AllocExt) appendFields(b []byte) []byte {
 	if len(e.Sums) > 0 {
 		b = appendUints(append(b, "\xa8kvf_sums"...), e.Sums)
 	}
+	if len(e.Trace) > 0 {
+		b = appendBin(append(b, "\xa9kvf_trace"...), e.Trace)
+	}
 	if len(e.Carried) > 0 {
 		b = appendBin(append(b, "\xa9kvf_bytes"...), e.Carried)
 	}
@@ -3908,7 +3911,9 @@ func (e *AllocExt) decodeField(w *mapReader, at int) {
 		e.Opened = r.readUint64()
 	case 14: // kvf_sums
 		e.Sums = r.readUint64s(e.Sums)
-	case 15: // kvf_bytes
+	case 15: // kvf_trace
+		e.Trace = r.readBin(r.lim.MessageBytes, "MessageBytes")
+	case 16: // kvf_bytes
 		e.Carried = r.readBin(r.lim.MessageBytes, "MessageBytes")
 	}
 }
@@ -4647,9 +4652,9 @@ func (e *PullReadyExt) recycleFields() PullReadyExt {
 func (e *PullReadyExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
-		len(e.Request) > 0, e.Grant != 0, len(e.Generations) > 0, len(e.Sums) > 0, e.GrantedNS != 0,
-		e.LeaseNS != 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0, len(e.Renew) > 0, len(e.Withdraw) > 0,
-		e.Code != 0, len(e.Reason) > 0,
+		len(e.Request) > 0, e.Grant != 0, len(e.Generations) > 0, len(e.Sums) > 0, len(e.Trace) > 0,
+		e.GrantedNS != 0, e.LeaseNS != 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0, len(e.Renew) > 0,
+		len(e.Withdraw) > 0, e.Code != 0, len(e.Reason) > 0,
 	)
 }
 
@@ -4681,6 +4686,9 @@ func (e *PullReadyExt) appendFields(b []byte) []byte {
 	}
 	if len(e.Sums) > 0 {
 		b = appendUints(append(b, "\xa8kvf_sums"...), e.Sums)
+	}
+	if len(e.Trace) > 0 {
+		b = appendBin(append(b, "\xa9kvf_trace"...), e.Trace)
 	}
 	if e.GrantedNS != 0 {
 		b = appendUint(append(b, "\xaekvf_granted_ns"...), uint64(e.GrantedNS))
@@ -4733,21 +4741,23 @@ func (e *PullReadyExt) decodeField(w *mapReader, at int) {
 		e.Generations = r.readUint64s(e.Generations)
 	case 9: // kvf_sums
 		e.Sums = r.readUint64s(e.Sums)
-	case 10: // kvf_granted_ns
+	case 10: // kvf_trace
+		e.Trace = r.readBin(r.lim.MessageBytes, "MessageBytes")
+	case 11: // kvf_granted_ns
 		e.GrantedNS = r.readInstant()
-	case 11: // kvf_lease_ns
+	case 12: // kvf_lease_ns
 		e.LeaseNS = r.readUint64()
-	case 12: // kvf_clock_ns
+	case 13: // kvf_clock_ns
 		e.Stamps.ClockNS = r.readInstant()
-	case 13: // kvf_echo_ns
+	case 14: // kvf_echo_ns
 		e.Stamps.EchoNS = r.readInstant()
-	case 14: // kvf_renew
+	case 15: // kvf_renew
 		e.Renew = r.readText()
-	case 15: // kvf_withdraw
+	case 16: // kvf_withdraw
 		e.Withdraw = r.readPullIDs(e.Withdraw)
-	case 16: // kvf_code
+	case 17: // kvf_code
 		e.Code = r.readUint32()
-	case 17: // kvf_reason
+	case 18: // kvf_reason
 		e.Reason = r.readText()
 	}
 }

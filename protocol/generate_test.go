@@ -53,6 +53,7 @@ var (
 				Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 				Layers: genUint32.Draw(t, "layers"), Epoch: genUint32.Draw(t, "epoch"), Opened: genUint64.Draw(t, "opened"),
 				Carried: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "carried"),
+				Trace:   rapid.SliceOfN(rapid.Byte(), 0, 30).Draw(t, "trace"),
 			}
 			m.Ext.Sums = drawSums(t, len(m.Keys))
 			if rapid.Bool().Draw(t, "incarnations") {
@@ -119,6 +120,7 @@ var (
 				GrantedNS: genInstant.Draw(t, "granted"), LeaseNS: genUint64.Draw(t, "lease"), Stamps: genStamps.Draw(t, "stamps"),
 				Renew: genText.Draw(t, "renew"), Withdraw: rapid.SliceOfN(genPullID, 0, 40).Draw(t, "withdraw"),
 				Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
+				Trace: rapid.SliceOfN(rapid.Byte(), 0, 30).Draw(t, "trace"),
 			}
 			if rapid.Bool().Draw(t, "generations") {
 				m.Ext.Generations = rapid.SliceOfN(genUint64, n, n).Draw(t, "gens")

@@ -38,7 +38,8 @@ type PullReadyExt struct {
 	Grant       uint64   `wire:"kvf_grant,omitzero"`           // the read grant over all pages of the offer; 0: none
 	Generations []uint64 `wire:"kvf_gens,omitzero,len=keys|0"` // the granted generation of each page
 	// Sums are the checksums of the chunks' valid bytes, as in AllocExt.
-	Sums []uint64 `wire:"kvf_sums,omitzero,len=keys|0"`
+	Sums  []uint64 `wire:"kvf_sums,omitzero,len=keys|0"`
+	Trace []byte   `wire:"kvf_trace,omitzero,bin=MessageBytes"` // as in AllocExt
 	// GrantedNS is when the grant began on the sender's clock, in nanoseconds, never negative; 0: not stated. The grant
 	// is in force for LeaseNS from that time on, regardless of when the message arrives.
 	GrantedNS int64  `wire:"kvf_granted_ns,omitzero"`

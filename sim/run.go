@@ -20,6 +20,7 @@ type Options struct {
 	Log           func(string)        // receives every line of the event log; may be nil
 	RecordTrace   bool                // keep a trace for people to look at; does not change what happens
 	driverMistake world.DriverMistake // a mistake of the drivers of ranks that fail alone; for tests
+	tracesPuts    bool                // give each put a trace; for tests
 	coverage      Coverage            // counts of an earlier run, whose memory is used again; nil: none
 }
 

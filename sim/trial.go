@@ -42,6 +42,7 @@ func (w *trial) prepareRun(o Options, p *plan.Plan) error {
 	w.BeginRun(p, w)
 	w.Proxy, w.HasEngines = nodes.proxy, nodes.rankCount > 0
 	w.RecordsStrikes, w.DriverMistake, w.Journal.Sink = o.RecordStrikes, o.driverMistake, o.Log
+	w.TracesPuts = o.tracesPuts
 	if len(nodes.customs) > 0 {
 		w.Journal.FactName = w.factName
 	}

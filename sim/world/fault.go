@@ -20,6 +20,9 @@ type Trap struct {
 
 // matchEffect reports whether e springs the trap, which must be set. matchEffect counts down Skip.
 func (t *Trap) matchEffect(e effects.Effect) bool {
+	if o, is := e.(*effects.Observe); is && o.Fact == effects.FactGrantTraced {
+		return false // A trace changes nothing, also not the effect at which a node crashes.
+	}
 	if t.Effect != plan.AnyEffect && t.Effect != effects.KindOf(e) {
 		return false
 	}

@@ -41,6 +41,7 @@ type Cluster struct {
 	decodeBuffers decodeBuffers  `snap:"scratch"` // reusable storage for decoded messages
 	AttachedState AttachedState  // state of engines in processes of their own
 	CallPartEnded bool           // a put that was a part of a larger call has ended in this step
+	TracesPuts    bool           `snap:"share"` // engines give each put a trace
 
 	Work
 }

@@ -1,6 +1,8 @@
 package pd
 
 import (
+	"encoding/binary"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
@@ -65,12 +67,23 @@ func GiveCommandAfter(w *Cluster, n *world.Node, delay effects.Duration, c Comma
 	counts[c.Kind]++
 	c.Name = plan.AboutCommand(request, c.Kind, counts[c.Kind])
 	t := uint64(w.AddCommand(c))
+	if put, ok := c.Body.(*engine.Put); ok && w.TracesPuts {
+		put.Trace = TraceOfPut(n.ID, effects.Ticket(t))
+	}
 	// A pointer to c would make each c escape to the heap.
 	OnCommandGiven.Report(&w.Panel, n.ID, CommandGiven{n, &w.Commands[t-1], effects.Ticket(t)})
 	w.UnfinishedCount++
 	w.Result.Commands++
 	w.QueueForNode(n, delay, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Kind)})
 	return effects.Ticket(t)
+}
+
+// TraceOfPut returns the trace of a put: another one for each put of a run.
+func TraceOfPut(node int32, t effects.Ticket) (x effects.Trace) {
+	binary.LittleEndian.PutUint64(x.Context[:], uint64(node)+1)
+	binary.LittleEndian.PutUint64(x.Context[8:], uint64(t))
+	x.Context[24], x.Parent[0] = 1, byte(t)
+	return x
 }
 
 // stateSums sets the checksums of the chunks that an engine hands to its machine with a command.

@@ -43,6 +43,8 @@ type Put struct {
 	// sent without the rest.
 	Follow uint32
 	First  effects.Ticket
+	// Trace is the span of the put. The peer is told its context.
+	Trace effects.Trace
 }
 
 // Peer is the address at which a receiver listens.

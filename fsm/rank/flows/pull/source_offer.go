@@ -40,7 +40,7 @@ func (f *Source) sendOffer(e *flow.Env, h table.Handle, conn effects.Conn) {
 	m.Ext.PatienceNS = uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now))))
 	m.Ext.Grant, m.Ext.GrantedNS = p.lease.Terms()
 	m.Ext.LeaseNS = uint64(f.cfg.PullTTL)
-	m.Ext.Renew = f.cfg.RenewURL
+	m.Ext.Renew, m.Ext.Trace = f.cfg.RenewURL, p.Trace.Context.Wire()
 	for i, page := range p.Pages {
 		m.Keys = append(m.Keys, p.Key(i))
 		m.SenderUUIDs = append(m.SenderUUIDs, e.Cfg.Buffer)

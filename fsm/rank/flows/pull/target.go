@@ -32,6 +32,7 @@ type Target struct {
 	doneBytes      []byte                    `snap:"scratch"`
 	pairs          []effects.Pair            `snap:"scratch"`
 	presentIndexes []int64                   `snap:"scratch"`
+	arrivedAt      effects.Time              `snap:"scratch"` // when the offer arrived first
 }
 
 // TargetConfig is the configuration of a Target.
@@ -68,6 +69,7 @@ func (t *Target) Recycle(cfg TargetConfig, all *flow.Config, classes int, seed u
 // acknowledged at once.
 func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 	m := &t.offer
+	t.arrivedAt = e.Now
 	from := flow.Sender{Request: ev.Request, Conn: ev.Conn}
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
 		e.Out.Mark(flow.Marks.AllocMalformed)
@@ -294,6 +296,7 @@ func (t *Target) TryServe(e *flow.Env, q *allocqueue.Row) (allocqueue.TryResult,
 		return allocqueue.Short, q.Shortfall
 	}
 	t.decodeWaiting(e, q)
+	t.arrivedAt = q.ArrivedAt
 	return allocqueue.ResultOf(t.startRead(e, peerLink, flow.Sender{Request: q.Request, Conn: q.Conn, Class: q.Class}))
 }
 

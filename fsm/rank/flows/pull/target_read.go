@@ -83,6 +83,7 @@ func (t *Target) startRead(
 	x, pages := e.Landings.BeginGrant(&e.Env, p, e.Pool, landing.Purpose{
 		Owner: kernel.OwnerPullTarget, Class: class, Peer: peerID, Operation: m.Ext.Operation, Request: requestHash,
 		ContentHash: p.ContentHash(m.LastChunkTokens), CommitBy: right.Until, Expires: notAfter,
+		Trace: effects.TraceFromWire(m.Ext.Trace), ArrivedAt: t.arrivedAt,
 	})
 	y := t.newRead(x)
 	*y = readRow{

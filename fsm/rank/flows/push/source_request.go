@@ -43,6 +43,7 @@ func (f *Source) sendAllocRequest(e *flow.Env, h table.Handle, conn effects.Conn
 		PatienceNS: uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0], Sums: m.Ext.Sums[:0],
 	}
+	m.Ext.Trace = p.Trace.Context.Wire()
 	for i := range p.Pages {
 		if !p.namesChunks { // Otherwise the layers of a chunk are gathered into one page, of which no checksum is known.
 			m.Ext.Sums = effects.AppendSum(m.Ext.Sums, i, p.Pages[i].Sum)

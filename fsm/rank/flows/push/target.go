@@ -17,9 +17,10 @@ var _ flow.Target = (*Target)(nil)
 // recorded in the landings, and requests that wait for pages in the allocation queue (Pending). The Target has no
 // rows of its own.
 type Target struct {
-	cfg     TargetConfig           `snap:"share"`
-	message protocol.AllocRequest  `snap:"scratch"`
-	reply   protocol.AllocResponse `snap:"scratch"`
+	cfg       TargetConfig           `snap:"share"`
+	message   protocol.AllocRequest  `snap:"scratch"`
+	reply     protocol.AllocResponse `snap:"scratch"`
+	arrivedAt effects.Time           `snap:"scratch"` // when the message arrived first
 }
 
 // TargetConfig is the configuration of a Target.
@@ -94,6 +95,7 @@ func (t *Target) onLanded(e *flow.Env, ev *effects.Landed) {
 func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 	from := flow.Sender{Request: ev.Request, Conn: ev.Conn}
 	m := &t.message
+	t.arrivedAt = e.Now
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
 		e.Out.Mark(flow.Marks.AllocMalformed)
 		e.ReportMalformed(from, effects.StageAsk, err, ev.Body)
@@ -210,6 +212,14 @@ func (t *Target) requestID() []byte {
 	return t.message.RequestID
 }
 
+// traceOf returns what the message carries of its request's trace.
+func (t *Target) traceOf() (none effects.TraceContext) {
+	if t.message.HasExt {
+		return effects.TraceFromWire(t.message.Ext.Trace)
+	}
+	return none
+}
+
 // handleRepeat serves a retry of an operation (M6). If pages were granted, the reply names the same pages and the
 // remaining time; if the request still waits, the retry keeps its place in the queue. No reply is sent to the
 // earlier attempt, which the sender has given up. handleRepeat returns false if the operation is new.
@@ -296,6 +306,7 @@ func (t *Target) TryServe(e *flow.Env, q *allocqueue.Row) (allocqueue.TryResult,
 		return allocqueue.Short, q.Shortfall
 	}
 	t.decodeWaiting(e, q)
+	t.arrivedAt = q.ArrivedAt
 	return allocqueue.ResultOf(t.serveRequest(e, q.Request, q.Class, q.Peer, q.Operation, q.RequestHash))
 }
 

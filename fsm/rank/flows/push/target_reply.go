@@ -37,7 +37,7 @@ func (t *Target) serveRequest(
 	if fresh > 0 && len(t.message.Ext.Carried) > 0 {
 		t.storeCarried(e, p, landing.Purpose{
 			Owner: kernel.OwnerPushTarget, Class: class, Peer: peerID, Operation: operation, Request: requestHash,
-			ContentHash: requestHash ^ p.ContentHash(lastTokens),
+			ContentHash: requestHash ^ p.ContentHash(lastTokens), Trace: t.traceOf(), ArrivedAt: t.arrivedAt,
 		}, replyTo)
 		return allocqueue.Shortfall{}, true
 	}
@@ -49,6 +49,7 @@ func (t *Target) serveRequest(
 			Owner: kernel.OwnerPushTarget, Class: class, Peer: peerID, Operation: operation, Request: requestHash,
 			ContentHash: p.ContentHash(lastTokens),
 			CommitBy:    ends, Expires: t.grantEndTime(peerID, ends), ForLayers: t.namesLayers(),
+			Trace: t.traceOf(), ArrivedAt: t.arrivedAt,
 		})
 		m.Ext.Grant, m.Ext.LeaseNS = uint64(x.ID), uint64(e.Cfg.Lease)
 		e.Out.Grant(effects.Grant{ID: x.ID, Peer: peerID, Pages: pages})

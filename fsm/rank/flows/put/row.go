@@ -42,7 +42,8 @@ type Row struct {
 	Grant        effects.GrantID // of the peer, for the put's pages
 	Sent         uint32
 	Skipped      uint32
-	times        phaseClock `snap:"skip"`
+	times        phaseClock    `snap:"skip"`
+	Trace        effects.Trace `snap:"skip"`
 	CarriedInfo
 }
 
@@ -164,6 +165,7 @@ func (r *Row) InitRow(e *flow.Env, c *engine.Put, a *Admission, ref kernel.Ref) 
 		Op: engine.Op{Pages: r.Pages}, CarriedInfo: CarriedInfo{PresentPages: r.PresentPages[:0]},
 		Batch: Batch{keys: r.keys[:0], keyEnds: r.keyEnds[:0], LastTokens: c.LastChunkTokens},
 		Peer:  a.Peer, PeerAddr: link.PeerAddr(c.Peer), Request: a.Request, Operation: a.Operation, chunks: a.chunks,
+		Trace: c.Trace,
 	}
 	r.BeginCommand(&e.Env, a.Ticket, c.Keys, c.Pages, a.Timeout)
 	r.times.began, r.times.since = e.Now, e.Now

@@ -39,5 +39,5 @@ func (r *Row) report(e *flow.Env) *effects.Report {
 	for i := range r.Pages {
 		bytes += uint64(r.Pages[i].Length)
 	}
-	return e.Out.CopyReport(effects.Report{Began: r.times.began, Phases: r.times.spent, Bytes: bytes})
+	return e.Out.CopyReport(effects.Report{Began: r.times.began, Phases: r.times.spent, Bytes: bytes, Trace: r.Trace})
 }

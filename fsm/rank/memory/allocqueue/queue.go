@@ -81,6 +81,8 @@ type Row struct {
 	lossCount     kernel.LossCount // the count of losses when the request arrived
 	linkLossCount kernel.LossCount // the count of ways when the request began to wait for the link
 	timer         kernel.TimerID   `snap:"set"`
+	// ArrivedAt is when the request arrived first. It is for reports; nothing is decided by it.
+	ArrivedAt effects.Time `snap:"skip"`
 }
 
 // New returns an empty queue for a number of classes.
@@ -119,7 +121,7 @@ func (p *Queue) Enqueue(
 	p.rowShares.Acquire(row.Class)
 	p.byteShares.Add(row.Class, row.countedBytes)
 	h, q := p.rows.Add()
-	row.Request, row.Conn, row.Body = ev.Request, ev.Conn, append(q.Body[:0], ev.Body...)
+	row.Request, row.Conn, row.Body, row.ArrivedAt = ev.Request, ev.Conn, append(q.Body[:0], ev.Body...), v.Now
 	row.keyHashes = append(q.keyHashes[:0], keyHashes...)
 	slices.Sort(row.keyHashes)
 	row.keyHashes = slices.Compact(row.keyHashes) // A key that occurs twice needs one page.

@@ -78,12 +78,31 @@ func (l *Landings) RevokeCondemned(v *env.Env, x *Landing) {
 func (l *Landings) EndGrant(v *env.Env, s *store.Store, x *Landing) {
 	v.Timers.Stop(&x.timer)
 	l.reclaimPages(v, s, x)
+	l.reportTraced(v, x)
 	v.Pools.EndGrant(x.ID)
 	if x.Operation != 0 {
 		l.byOperation.Remove(table.Hash(x.Operation, x.Peer[:]), slotHandle(x.ID))
 	}
 	x.fills, x.Reply = table.TrimSlice(x.fills), table.TrimBytes(x.Reply)
 	x.live = false
+}
+
+// reportTraced tells that a grant ended, if its request carries a trace.
+func (l *Landings) reportTraced(v *env.Env, x *Landing) {
+	if x.Trace == (effects.TraceContext{}) {
+		return
+	}
+	code := effects.OK
+	if x.pagesLost {
+		code = effects.Withdrawn
+	}
+	report := effects.Report{Began: x.ArrivedAt, Bytes: x.bytes, Trace: effects.Trace{Context: x.Trace}}
+	report.Phases[effects.PhaseQueue] = x.grantedAt.Sub(x.ArrivedAt)
+	report.Phases[effects.PhaseWire] = v.Now.Sub(x.grantedAt)
+	v.Out.Observe(effects.Observe{
+		Fact: effects.FactGrantTraced, Code: code, Count: uint32(x.PageCount()), ID: uint64(x.ID), Peer: x.Peer,
+		Report: v.Out.CopyReport(report),
+	})
 }
 
 // reclaimPages takes the pages back that did not land under a grant. The writer must be quiet.
@@ -101,6 +120,7 @@ func (l *Landings) reclaimPages(v *env.Env, s *store.Store, x *Landing) {
 		}
 	}
 	if freed := v.Pools.ReclaimOpenPages(x.ID); freed > 0 {
+		x.pagesLost = true
 		v.Out.Observe(effects.Observe{Fact: effects.FactReclaimed, Count: freed, ID: uint64(x.ID), Peer: x.Peer})
 	}
 }

@@ -52,6 +52,10 @@ type Landing struct {
 	Reply     []byte           // the reply that was sent, for a retry of the same operation
 	lossCount kernel.LossCount // the class's count of losses when the grant was made
 	timer     kernel.TimerID   `snap:"set"`
+	// grantedAt, bytes and pagesLost are for the report of a traced request.
+	grantedAt effects.Time `snap:"skip"`
+	bytes     uint64       `snap:"skip"`
+	pagesLost bool         `snap:"skip"`
 }
 
 // A Purpose describes the purpose of a grant: the owner, the writer, and the duration.
@@ -65,6 +69,10 @@ type Purpose struct {
 	ContentHash uint64              // hash of the keys, in order, and of the token count of the last chunk
 	CommitBy    effects.Time        // on a leased plane, a commit that arrives later is refused
 	Expires     effects.Time        // when the grant expires
+	// Trace is what the writer's request carries of its trace, and ArrivedAt is when the request arrived. Nothing is decided
+	// by the two.
+	Trace     effects.TraceContext `snap:"skip"`
+	ArrivedAt effects.Time         `snap:"skip"`
 }
 
 // Landings is the table of all grants to store into this rank's pages, indexed by the grant's slot.
@@ -132,6 +140,10 @@ func (l *Landings) BeginGrant(v *env.Env, p *Plan, pool *memory.Pool, purpose Pu
 	x := &l.rows[slot]
 	*x = Landing{
 		live: true, ID: id, Purpose: purpose, fills: x.fills[:0], Reply: x.Reply[:0], lossCount: l.losses.CountFor(purpose.Class),
+		grantedAt: v.Now,
+	}
+	for i := range pages {
+		x.bytes += uint64(pages[i].Length)
 	}
 	v.Timers.Set(&x.timer, x.Expires, kernel.Ref{Owner: purpose.Owner, Subject: slotHandle(id)})
 	if x.Operation != 0 {

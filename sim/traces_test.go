@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// byteFaults are the faults that change bytes of messages. What they change depends on the length of a message, to which
+// a trace adds.
+var byteFaults = []plan.Fault{plan.FaultNoise, plan.FaultHostileMessage, plan.FaultRequestCorrupted, plan.FaultReplyCorrupted,
+	plan.FaultDoneForged, plan.FaultForeignEncoding, plan.FaultFieldRepeated, plan.FaultGreedyPeer, plan.FaultHelloCrowd}
+
+// messageBytes is the length of a message in a line, to which a trace adds.
+var messageBytes = regexp.MustCompile(` bytes=\d+`)
+
+// tracedGrants counts the grants for traced puts.
+type tracedGrants struct {
+	contexts []effects.TraceContext
+}
+
+// tracedOracle judges that reports have the traces of their puts, at the node of the put and at the peer.
+func tracedOracle(puts, grants *int) oracle.Oracle {
+	return oracle.New("traces", "a report has the trace of its put", func(l *oracle.Subscriptions[tracedGrants]) {
+		oracle.On(l, func(g *tracedGrants, _ *oracle.Call, e *effects.Command) {
+			if p, ok := e.Body.(*engine.Put); ok {
+				g.contexts = append(g.contexts, p.Trace.Context)
+			}
+		})
+		oracle.On(l, func(g *tracedGrants, c *oracle.Call, e *effects.Observe) {
+			if e.Report == nil {
+				return
+			}
+			known := slices.Contains(g.contexts, e.Report.Trace.Context)
+			whole := e.Report.Began.Add(e.Report.Phases.Sum()) == c.LocalTime()
+			switch {
+			case !known || !whole:
+				c.Fail("node %d reports %s with %+v", c.Node(), e.Fact, *e.Report)
+			case e.Fact == effects.FactPutEnded:
+				if *puts++; e.Report.Trace.Parent[0] != byte(e.ID) || e.Report.Trace.Context[8] != byte(e.ID) {
+					c.Fail("node %d reports put %d with the trace of another one", c.Node(), e.ID)
+				}
+			case e.Fact == effects.FactGrantTraced:
+				if *grants++; e.Report.Trace.Parent != [8]byte{} || e.Report.Bytes == 0 {
+					c.Fail("node %d reports %s with %+v", c.Node(), e.Fact, *e.Report)
+				}
+			}
+		})
+	})
+}
+
+// Machines decide nothing by traces: with a trace at each put, every line of the event log is what it is without, but for
+// the lengths of messages and the lines that report on a trace. The bound of the bytes of waiting messages is as by default,
+// because a message with a trace is longer.
+func TestTracesChangeNothing(t *testing.T) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 8
+	}
+	compared, puts, grants := 0, 0, 0
+	for _, profile := range []string{"calm", "crash", "leased", "pull", "starve", "both", "swarm", "layerwise"} {
+		for seed := range seeds {
+			p, err := Expand(seed, profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Bounds.WaitingBytes = 0
+			play := func(traced bool) (lines []string, r Result) {
+				o := Options{Plan: &p, tracesPuts: traced, Log: func(line string) {
+					if !strings.Contains(line, effects.FactGrantTraced.String()) {
+						lines = append(lines, messageBytes.ReplaceAllString(line, ""))
+					}
+				}}
+				if traced {
+					o.Oracles = []oracle.Oracle{tracedOracle(&puts, &grants)}
+				}
+				return lines, mustRun(t, o)
+			}
+			without, r := play(false)
+			if slices.ContainsFunc(byteFaults, func(f plan.Fault) bool { return r.FaultCounts[f] > 0 }) {
+				continue
+			}
+			compared++
+			with, traced := play(true)
+			if r.Failure != nil || traced.Failure != nil {
+				t.Fatalf("seed %d of %s fails: %v, %v", seed, profile, r.Failure, traced.Failure)
+			}
+			for i := range max(len(with), len(without)) {
+				if i >= len(with) || i >= len(without) || with[i] != without[i] {
+					t.Fatalf("seed %d of %s differs from line %d on:\n%s\n%s", seed, profile, i, lineAt(with, i), lineAt(without, i))
+				}
+			}
+		}
+	}
+	if t.Logf("%d runs, %d reports of puts, %d of grants", compared, puts, grants); compared < int(seeds) || puts == 0 || grants == 0 {
+		t.Error("too little was compared")
+	}
+}
+
+func lineAt(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return "(none)"
+}
