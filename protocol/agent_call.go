@@ -119,6 +119,9 @@ type EngineCall struct {
 	// at all.
 	PatienceNS uint64 `wire:"patience_ns,omitzero,as=instant"`
 	LayerNS    uint64 `wire:"layer_ns,omitzero,as=instant"` // below 2^63
+	// Trace is the engine's span in a distributed trace (effects.TraceContext). The agent ignores it if it does not have
+	// the length of one.
+	Trace []byte `wire:"trace,omitzero,bin=MessageBytes"`
 
 	// Blocks that are registered, in lists by group.
 	Ranks     uint32     `wire:"ranks,omitzero"`             // tensor-parallel size of the producer
@@ -150,7 +153,7 @@ var callFields = func() (of [callOps]uint64) {
 		CallRelease:        engineCallTarget,
 		CallAwaitReturn:    engineCallTarget | patience,
 		CallAbort:          engineCallTarget,
-		CallPut:            chunks | peer | patience | engineCallRequest | engineCallTokens | engineCallLast,
+		CallPut:            chunks | peer | patience | engineCallRequest | engineCallTokens | engineCallLast | engineCallTrace,
 		CallTakeBack:       engineCallTarget,
 		CallRecall:         chunks | peer | patience | engineCallRequest | engineCallQueryPort,
 		CallBeginPrefill:   peer | engineCallKeys | engineCallRequest | engineCallSkip | engineCallLayerNS,
@@ -158,9 +161,9 @@ var callFields = func() (of [callOps]uint64) {
 		CallPreemptPrefill: engineCallPrefill,
 		CallFinishPrefill:  engineCallPrefill | patience,
 		CallDropPrefill:    engineCallPrefill,
-		CallGet:            engineCallKeys | engineCallRequest | engineCallLayered | patience,
+		CallGet:            engineCallKeys | engineCallRequest | engineCallLayered | patience | engineCallTrace,
 		CallContains:       engineCallKeys,
-		CallFetch:          engineCallKeys | engineCallRequest | patience,
+		CallFetch:          engineCallKeys | engineCallRequest | patience | engineCallTrace,
 		CallAbandon:        engineCallRequest | engineCallReason,
 		CallStore:          chunks,
 		CallShare:          chunks,

@@ -748,8 +748,8 @@ var engineCallSchema = schema{
 	names: []string{
 		tagField, "id", "done", "op", "target", "prefill", "keys", "request", "transfer", "engine", "host",
 		"init_port", "alloc_port", "query_port", "first", "count", "tokens", "layer", "skip", "last",
-		"layered", "patience_ns", "layer_ns", "ranks", "stages", "producers", "groups", "firsts", "ends",
-		"blocks", "code", "reason",
+		"layered", "patience_ns", "layer_ns", "trace", "ranks", "stages", "producers", "groups", "firsts",
+		"ends", "blocks", "code", "reason",
 	},
 	required: 0xa,
 }
@@ -778,15 +778,16 @@ const (
 	engineCallLayered    = 1 << 20
 	engineCallPatienceNS = 1 << 21
 	engineCallLayerNS    = 1 << 22
-	engineCallRanks      = 1 << 23
-	engineCallStages     = 1 << 24
-	engineCallProducers  = 1 << 25
-	engineCallGroups     = 1 << 26
-	engineCallFirsts     = 1 << 27
-	engineCallEnds       = 1 << 28
-	engineCallBlocks     = 1 << 29
-	engineCallCode       = 1 << 30
-	engineCallReason     = 1 << 31
+	engineCallTrace      = 1 << 23
+	engineCallRanks      = 1 << 24
+	engineCallStages     = 1 << 25
+	engineCallProducers  = 1 << 26
+	engineCallGroups     = 1 << 27
+	engineCallFirsts     = 1 << 28
+	engineCallEnds       = 1 << 29
+	engineCallBlocks     = 1 << 30
+	engineCallCode       = 1 << 31
+	engineCallReason     = 1 << 32
 )
 
 // fieldMask returns the fields that the message has, as bits by their place in the schema: the tag, the required
@@ -796,9 +797,9 @@ func (m *EngineCall) fieldMask() uint64 {
 		true, true, len(m.Done) > 0, true, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0,
 		len(m.Request) > 0, len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0,
 		m.AllocPort != 0, m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0,
-		m.Skip != 0, m.Last, m.Layered, m.PatienceNS != 0, m.LayerNS != 0, m.Ranks != 0, m.Stages != 0,
-		len(m.Producers) > 0, len(m.Groups) > 0, len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0,
-		m.Code != 0, len(m.Reason) > 0,
+		m.Skip != 0, m.Last, m.Layered, m.PatienceNS != 0, m.LayerNS != 0, len(m.Trace) > 0, m.Ranks != 0,
+		m.Stages != 0, len(m.Producers) > 0, len(m.Groups) > 0, len(m.Firsts) > 0, len(m.Ends) > 0,
+		len(m.Blocks) > 0, m.Code != 0, len(m.Reason) > 0,
 	)
 }
 
@@ -808,9 +809,9 @@ func (m *EngineCall) Append(b []byte) []byte {
 		len(m.Done) > 0, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0, len(m.Request) > 0,
 		len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0, m.AllocPort != 0,
 		m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0, m.Skip != 0, m.Last,
-		m.Layered, m.PatienceNS != 0, m.LayerNS != 0, m.Ranks != 0, m.Stages != 0, len(m.Producers) > 0,
-		len(m.Groups) > 0, len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0, m.Code != 0,
-		len(m.Reason) > 0,
+		m.Layered, m.PatienceNS != 0, m.LayerNS != 0, len(m.Trace) > 0, m.Ranks != 0, m.Stages != 0,
+		len(m.Producers) > 0, len(m.Groups) > 0, len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0,
+		m.Code != 0, len(m.Reason) > 0,
 	))
 	b = appendUint(append(b, "\xa2id"...), m.ID)
 	if len(m.Done) > 0 {
@@ -873,6 +874,9 @@ func (m *EngineCall) Append(b []byte) []byte {
 	}
 	if m.LayerNS != 0 {
 		b = appendUint(append(b, "\xa8layer_ns"...), m.LayerNS)
+	}
+	if len(m.Trace) > 0 {
+		b = appendBin(append(b, "\xa5trace"...), m.Trace)
 	}
 	if m.Ranks != 0 {
 		b = appendUint(append(b, "\xa5ranks"...), uint64(m.Ranks))
@@ -959,23 +963,25 @@ func (m *EngineCall) Decode(b []byte, lim *Limits) error {
 			m.PatienceNS = uint64(r.readInstant())
 		case 22: // layer_ns
 			m.LayerNS = uint64(r.readInstant())
-		case 23: // ranks
+		case 23: // trace
+			m.Trace = r.readBin(r.lim.MessageBytes, "MessageBytes")
+		case 24: // ranks
 			m.Ranks = r.readUint32()
-		case 24: // stages
+		case 25: // stages
 			m.Stages = r.readUint32()
-		case 25: // producers
+		case 26: // producers
 			m.Producers = r.readTexts(m.Producers)
-		case 26: // groups
+		case 27: // groups
 			m.Groups = r.readUint64s(m.Groups)
-		case 27: // firsts
+		case 28: // firsts
 			m.Firsts = r.readUint64s(m.Firsts)
-		case 28: // ends
+		case 29: // ends
 			m.Ends = r.readUint64s(m.Ends)
-		case 29: // blocks
+		case 30: // blocks
 			m.Blocks = r.readGroups(m.Blocks)
-		case 30: // code
+		case 31: // code
 			m.Code = r.readUint32()
-		case 31: // reason
+		case 32: // reason
 			m.Reason = r.readText()
 		}
 	}

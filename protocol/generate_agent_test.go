@@ -58,6 +58,9 @@ var (
 			m.Groups, m.Firsts = parallel.Draw(t, "groups"), parallel.Draw(t, "firsts")
 			m.Ends, m.Blocks = parallel.Draw(t, "ends"), rapid.SliceOfN(genList, n, n).Draw(t, "blocks")
 		}
+		if rapid.Bool().Draw(t, "traced") {
+			m.Trace = rapid.SliceOfN(rapid.Byte(), 1, 30).Draw(t, "trace")
+		}
 		if rapid.Bool().Draw(t, "end") {
 			m.Code, m.Reason = genNumbering.Draw(t, "code"), genText.Draw(t, "reason")
 		}

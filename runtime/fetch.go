@@ -45,6 +45,7 @@ type Fetch struct {
 	// Timeout limits the whole fetch: waiting, reading and scattering. The value is capped by the configured
 	// pull.fetch_timeout, which is also the default for 0.
 	Timeout time.Duration
+	Trace   effects.TraceContext // the caller's span (WithTracer)
 }
 
 // Fetch hands chunks to the engine's device code, batch by batch. Chunks that are in the pool are handed over in
@@ -76,6 +77,8 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 		timeout = min(f.Timeout, timeout)
 	}
 	until := time.Now().Add(timeout)
+	call := r.node.startCall("kvferry.fetch", f.Trace)
+	defer func() { call.end(f.Request, taken, err) }()
 	for _, run := range splitRuns(len(f.Keys), r.node.keysPerBatch) {
 		part := f
 		part.Keys = f.Keys[run[0]:run[1]]

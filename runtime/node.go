@@ -20,6 +20,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/internal/asynclog"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/span"
 )
 
 // bg is the context of log records, because a log record belongs to no caller.
@@ -47,6 +48,7 @@ type Node struct {
 	prefills       *prefillTable
 	blockGeometry  *geometry.Geometry // of a pool that is memory of the engine; nil: the pool is the node's
 
+	tracer   span.Tracer     // nil: there are no traces
 	verifier *plane.Verifier // nil: the node neither states nor compares checksums
 
 	keysPerBatch int // limit of chunks in one command

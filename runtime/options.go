@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/secure"
+	"github.com/kvferry/kvferry/runtime/span"
 )
 
 // An Option changes how Open opens a node.
@@ -31,6 +32,7 @@ type options struct {
 	attachable   bool
 	commandTimer CommandTimer // nil: nobody measures the time of commands
 	reports      []ReportListener
+	tracer       span.Tracer // nil: there are no traces
 }
 
 type namedPlane struct {
@@ -81,6 +83,14 @@ type ReportListener func(*effects.Observe)
 // WithReports adds a listener for reports. The option may be given several times.
 func WithReports(f ReportListener) Option {
 	return func(o *options) { o.reports = append(o.reports, f) }
+}
+
+// WithTracer sets where the spans of traced calls go. Package runtime/tracing has a tracer for OpenTelemetry.
+func WithTracer(t span.Tracer) Option {
+	return func(o *options) {
+		o.tracer = t
+		o.reports = append(o.reports, t.RecordReport)
+	}
 }
 
 // WithRank sets the tensor-parallel rank of the configuration that this node is. The default is 0.

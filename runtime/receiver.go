@@ -43,6 +43,7 @@ type Get struct {
 	// Timeout limits the wait for chunks that are not here yet, at most the configured get_timeout. With 0, Get does
 	// not wait.
 	Timeout time.Duration
+	Trace   effects.TraceContext // the caller's span (WithTracer)
 }
 
 // Get waits until all keys are ready in the pool, for at most Get.Timeout and no longer than the deadline of ctx.
@@ -65,6 +66,7 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	if err := r.checkCall("get", g.Keys); err != nil {
 		return nil, err
 	}
+	call := r.node.startCall("kvferry.get", g.Trace)
 	perChunk := 1 // pages of one chunk
 	if g.Layered {
 		if perChunk = r.node.layers; perChunk == 0 {
@@ -100,6 +102,7 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 			break
 		}
 	}
+	call.end(g.Request, len(pages)/perChunk, failed)
 	return r.node.newPages(pages, releases...), failed
 }
 

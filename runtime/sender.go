@@ -37,6 +37,8 @@ type Put struct {
 	LastChunkTokens int
 	Last            bool          // no batch of this request follows; the proxy is notified when all batches have ended
 	Timeout         time.Duration // timeout; 0: the configured put_timeout. An earlier deadline of the context replaces it
+	// Trace is the caller's span (WithTracer). The receiver continues the trace.
+	Trace effects.TraceContext
 }
 
 // PutResult reports the effect of a Put.
@@ -185,7 +187,7 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 	if err != nil {
 		return PutResult{}, err
 	}
-	parts, bodies, err := s.splitPut(whole)
+	parts, bodies, err := s.splitPut(whole, p.Trace)
 	if err != nil {
 		return PutResult{}, err
 	}
@@ -229,13 +231,14 @@ const (
 
 // splitPut cuts a Put that is too large for one command or one message, or that is faster in parts. It checks here
 // what the machine could refuse of a single part, so that the machine takes all parts or none.
-func (s Sender) splitPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
+func (s Sender) splitPut(whole *engine.Put, parent effects.TraceContext) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
 	partMax := len(whole.Keys)
 	if !s.node.cfg.Pull {
 		partMax = max(pipelineChunks, (partMax+pipelineParts-1)/pipelineParts)
 	}
 	for from := 0; from < len(whole.Keys); {
 		part := *whole
+		part.Trace = s.node.startSpan(parent)
 		// PutFits depends only on the configuration, so it need not run on the loop.
 		n := s.node.machine.PutFits(whole.Keys[from:])
 		if n == 0 {

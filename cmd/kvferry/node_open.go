@@ -11,19 +11,22 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/nixlnode"
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/npunode"
 	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/operator"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
+	"github.com/kvferry/kvferry/runtime/tracing"
 )
 
 // A node is a serving rank together with the NPU or the library that the rank uses.
 type node struct {
 	agent.Node
-	npu  *npunode.NPU // nil if the pages are in the process's memory
-	face operatorFace
+	npu    *npunode.NPU // nil if the pages are in the process's memory
+	face   operatorFace
+	tracer *tracing.Tracer // nil if there are no traces
 }
 
 // openNode assembles a node from its parts. It supplies the parts that package runtime does not import.
@@ -38,16 +41,27 @@ func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logge
 	if face.timer != nil {
 		options = append(options, face.timer.Options()...)
 	}
+	tracer, err := tracing.Open(tracing.Config{Endpoint: cfg.Trace.Endpoint, Ratio: cfg.Trace.Ratio, Service: "kvferry-" + cfg.Role.String(),
+		Version: buildinfo.Current().Version, Log: log})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if tracer != nil {
+		options = append(options, runtime.WithTracer(tracer))
+	}
 	n, err := openWithPlanes(ctx, cfg, rank, log, options)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, closeTracer(ctx, tracer))
 	}
-	n.face = face
+	n.face, n.tracer = face, tracer
 	return n, nil
 }
 
 // serveOperators serves the interface for operators, if the configuration has one. The first result ends it.
 func (n *node) serveOperators(others ...operator.Source) (stop func(), at net.Addr, err error) {
+	if n.tracer != nil {
+		others = append(others, operator.Traces(n.tracer.Counts))
+	}
 	return n.face.serve(n.Guard(), append([]operator.Source{operator.Node(n.Node.Node, n.face.timer)}, others...)...)
 }
 
@@ -117,7 +131,23 @@ func (n *node) closeWithNPU(ctx context.Context) error {
 	if n.npu != nil {
 		err = errors.Join(err, n.npu.Close())
 	}
-	return err
+	return errors.Join(err, closeTracer(ctx, n.tracer))
+}
+
+// traceCloseTime is how long the last spans have to reach the collector.
+const traceCloseTime = 5 * time.Second
+
+// closeTracer exports the last spans. A collector that does not take them is no failure of the process.
+func closeTracer(ctx context.Context, t *tracing.Tracer) error {
+	if t == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceCloseTime)
+	defer cancel()
+	if err := t.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
 }
 
 // controlOpener returns the opener of the control transport that the configuration selects.

@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvferry/kvferry/runtime/buildinfo"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/proxy"
+	"github.com/kvferry/kvferry/runtime/tracing"
 )
 
 func newProxyCommand() *cobra.Command {
@@ -19,6 +21,7 @@ func newProxyCommand() *cobra.Command {
 	var level slog.Level
 	var asJSON bool
 	var drain time.Duration
+	var traces config.Trace
 	body, total := config.Size(cfg.MaxBodyBytes), config.Size(cfg.MaxTotalBytes)
 	cmd := &cobra.Command{
 		Use:   "proxy --prefill URL --decode URL=HOST:INIT:ALLOC",
@@ -43,6 +46,9 @@ POST /tokenize, /detokenize and /v1/messages/count_tokens, GET /v1/models and GE
 are forwarded to a decode engine. GET /health and GET /ping query the engines and return
 200 if a decode engine is healthy. GET /metrics has the format of Prometheus. When the
 proxy serves, it prints one line of JSON.
+
+With --trace-endpoint, the requests that come with a sampled traceparent, and a share of the
+others (--trace-ratio), are traced, and the engines continue the traces.
 
 With --cert and --key, clients connect by HTTPS; the files are read again within 10 s after
 they have changed, and on SIGHUP. Engines may have https addresses, with certificates of
@@ -100,6 +106,14 @@ the proxy at once.`,
 				return usageError{err}
 			}
 			cfg.Log = newLogger(cmd.ErrOrStderr(), level, asJSON)
+			tracer, err := openProxyTracer(&traces, cfg.Log)
+			if err != nil {
+				return err
+			}
+			if tracer != nil {
+				cfg.Tracer = tracer
+			}
+			defer func() { _ = closeTracer(cmd.Context(), tracer) }()
 			p, err := proxy.Listen(cfg)
 			if err != nil {
 				return err
@@ -147,7 +161,28 @@ the proxy at once.`,
 	f.DurationVar(&cfg.RestTime, "rest", cfg.RestTime,
 		"the time for which a failed engine is not used; repeated failures extend it up to 16 times")
 	f.DurationVar(&drain, "drain", 20*time.Second, "the time limit for requests in progress when the proxy stops")
+	f.StringVar(&traces.Endpoint, "trace-endpoint", "",
+		"the URL of an OpenTelemetry collector for the spans of traced requests (default: OTEL_EXPORTER_OTLP_ENDPOINT, or none)")
+	f.Float64Var(&traces.Ratio, "trace-ratio", 0, "the share of the requests without traceparent that begin a trace, 0 to 1")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.BoolVar(&asJSON, "log-json", false, "log JSON instead of text")
 	return cmd
+}
+
+// openProxyTracer opens the export of a proxy's spans, or returns nil if there is no collector.
+func openProxyTracer(c *config.Trace, log *slog.Logger) (*tracing.Tracer, error) {
+	if c.Endpoint != "" {
+		if remedy := config.CheckCollector(c.Endpoint); remedy != "" {
+			return nil, usagef("--trace-endpoint is %q: %s", c.Endpoint, remedy)
+		}
+	}
+	if !(c.Ratio >= 0 && c.Ratio <= 1) {
+		return nil, usagef("--trace-ratio is %v: write a number from 0 to 1", c.Ratio)
+	}
+	tracer, err := tracing.Open(tracing.Config{Endpoint: c.Endpoint, Ratio: c.Ratio, Service: "kvferry-proxy",
+		Version: buildinfo.Current().Version, Log: log})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return tracer, nil
 }

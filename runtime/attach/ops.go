@@ -117,7 +117,7 @@ func handleAwaitReturn(ctx context.Context, a *args) outcome {
 func handlePut(ctx context.Context, a *args) outcome {
 	res, err := a.node.Sender().Put(ctx, runtime.Put{
 		Peer: a.peerAddr(), Request: a.request, Keys: a.keys, Pages: a.target.pages, First: a.first,
-		LastChunkTokens: a.tokens, Last: a.last, Timeout: a.timeout,
+		LastChunkTokens: a.tokens, Last: a.last, Timeout: a.timeout, Trace: a.trace,
 	})
 	return putOutcome(res, err)
 }
@@ -188,7 +188,7 @@ func prefillContinues(err error) bool {
 
 func handleGet(ctx context.Context, a *args) outcome {
 	return pagesOutcome(a.node.Receiver().Get(ctx, runtime.Get{Request: a.request, Keys: a.keys, Layered: a.layered,
-		Timeout: a.timeout}))
+		Timeout: a.timeout, Trace: a.trace}))
 }
 
 func handleContains(ctx context.Context, a *args) outcome {

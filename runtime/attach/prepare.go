@@ -37,6 +37,7 @@ type args struct {
 	code                              uint32
 	reason                            string
 	timeout, layerTime                time.Duration
+	trace                             effects.TraceContext
 
 	ranks, stages int
 	producers     []runtime.ProducerPeer
@@ -53,6 +54,7 @@ func (s *Server) prepareCall(e *engine, w *call, op protocol.CallOp, b *protocol
 		first: int(b.First), count: int(b.Count), tokens: int(b.Tokens), layer: int(b.Layer), skip: int(b.Skip),
 		last: b.Last, layered: b.Layered, timeout: time.Duration(b.PatienceNS), layerTime: time.Duration(b.LayerNS),
 		ranks: int(b.Ranks), stages: int(b.Stages), code: b.Code, reason: string(b.Reason),
+		trace: effects.TraceFromWire(b.Trace),
 	}
 	switch op { //nolint:exhaustive // The others end nothing.
 	case protocol.CallRelease, protocol.CallWithdraw:

@@ -161,6 +161,7 @@ type Config struct {
 	Log     Log
 	// Recorder records the node's state machine for replays.
 	Recorder Recorder
+	Trace    Trace
 
 	// Notes are the settings that were accepted although this version treats the settings differently than LMCache, in
 	// the order of the file. All have Code Note.
@@ -207,6 +208,12 @@ type Recorder struct {
 	Dir string
 	// Bytes is the size at which a recording ends.
 	Bytes uint64
+}
+
+// Trace says where spans of traced requests go.
+type Trace struct {
+	Endpoint string  // the URL of an OpenTelemetry collector; empty: the environment says it
+	Ratio    float64 // the share of calls without a parent that begin a trace
 }
 
 // Data has the parameters of the data planes.

@@ -255,6 +255,12 @@ var nodeKeys = []key{
 	{name: "recorder.bytes", kind: sizeKind(1<<20, 1<<46, func(d *draft) *uint64 { return &d.cfg.Recorder.Bytes }), def: "256MiB",
 		doc: "the size at which a recording ends, with a line in the log; the node goes on. Nothing removes older files"},
 
+	{name: "trace.endpoint", kind: collectorKind(func(d *draft) *string { return &d.cfg.Trace.Endpoint }),
+		doc: "the URL of an OpenTelemetry collector, to which the spans of [traced requests](operate.md#traces) are sent by OTLP over " +
+			"HTTP, for example `http://127.0.0.1:4318`; if unset, `OTEL_EXPORTER_OTLP_ENDPOINT` says it, and without that nothing is sent"},
+	{name: "trace.ratio", kind: ratioKind(func(d *draft) *float64 { return &d.cfg.Trace.Ratio }), def: "0",
+		doc: "the share of calls without a trace that begin a trace of their own; a call that comes with a trace is sampled if that is"},
+
 	{name: "log.level", kind: kind{takes: "debug, info, warn or error", read: readLevel}, def: "info",
 		doc: "the least severe record that is logged", reloads: true},
 	{name: "log.format", kind: wordKind(func(d *draft) *bool { return &d.cfg.Log.JSON },

@@ -81,6 +81,9 @@ var (
 	directoryMem  = gauge("directory_index_bytes", "Memory of the directory's index of chunks.")
 	directoryLog  = gauge("directory_log_up", "1 while the log that directories share can be reached, or if there is none.")
 
+	traceSpans = counter("trace_spans_total", "Spans of traced requests that were exported, and that were dropped because the collector is "+
+		"slow or gone.", "event")
+
 	agentEngines = gauge("agent_engines", "Engines that are attached.")
 	agentCalls   = gauge("agent_calls", "Calls of attached engines in progress.")
 	agentHandles = gauge("agent_handles", "Handles that attached engines hold.")
@@ -311,6 +314,20 @@ func (c agentCollector) Collect(to chan<- prometheus.Metric) {
 	agentEngines.send(to, float64(n.Engines))
 	agentCalls.send(to, float64(n.Calls))
 	agentHandles.send(to, float64(n.Holdings))
+}
+
+// traceCollector collects the metrics of traces.
+type traceCollector struct {
+	counts func() (exported, dropped uint64)
+}
+
+// Describe implements prometheus.Collector.
+func (c traceCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
+
+// Collect implements prometheus.Collector.
+func (c traceCollector) Collect(to chan<- prometheus.Metric) {
+	exported, dropped := c.counts()
+	sendCounters(to, traceSpans, []counted{{"exported", exported}, {"dropped", dropped}})
 }
 
 // metricsTable returns the table of the metrics for docs/metrics.md.

@@ -213,3 +213,8 @@ func Agent(s *attach.Server) Source {
 	return Source{Name: "agent", Collectors: []prometheus.Collector{agentCollector{s}},
 		State: func(context.Context) any { return s.Counts() }}
 }
+
+// Traces returns the source for the export of traces, of which counts returns the spans.
+func Traces(counts func() (exported, dropped uint64)) Source {
+	return Source{Name: "traces", Collectors: []prometheus.Collector{traceCollector{counts}}}
+}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/kvferry/kvferry/effects"
 )
 
 // answerBytesMax bounds the answer that is read from a prefill engine: a token, and parameters.
@@ -49,6 +51,8 @@ func (p *Proxy) handleCompletion(a *endpoint) http.HandlerFunc {
 		defer cancel()
 		c := p.newCall(w, r)
 		defer func() { p.metrics.requestTime.observeTime(a.path, time.Since(c.begun)) }()
+		served := p.serveSpan(&c, a.path, r)
+		defer func() { served.end(c.id, ctx.Err()) }()
 		chosen := p.decodes.nextEngine(time.Now(), true, nil)
 		params, why := p.prefillPrompt(ctx, c, req, p.config.Decodes[chosen])
 		if ctx.Err() != nil {
@@ -196,6 +200,7 @@ type call struct {
 	id      string // the client's name for the request, or a random name
 	headers http.Header
 	begun   time.Time
+	trace   effects.TraceContext // the proxy's span; zero: the request is not sampled
 }
 
 // newCall names a request. The name is also a header of the response.
@@ -309,7 +314,9 @@ func (p *Proxy) prefillPrompt(ctx context.Context, c call, r request, d DecodeEn
 var errNotSent = errors.New("the prefill engine answers without kv_transfer_params")
 
 // sendToPrefill sends a request to a prefill engine and returns the parameters in the answer.
-func (p *Proxy) sendToPrefill(ctx context.Context, c call, engine *url.URL, body bodyParts) (json.RawMessage, error) {
+func (p *Proxy) sendToPrefill(ctx context.Context, c call, engine *url.URL, body bodyParts) (params json.RawMessage, err error) {
+	c, sent := p.engineSpan(c, "prefill")
+	defer func() { sent.end(c.id, err) }()
 	res, err := p.sendToEngine(ctx, http.MethodPost, engine, c, body)
 	if err != nil {
 		return nil, err
@@ -324,8 +331,7 @@ func (p *Proxy) sendToPrefill(ctx context.Context, c call, engine *url.URL, body
 	case len(answer) > answerBytesMax:
 		return nil, fmt.Errorf("the engine's answer has more than %d bytes", answerBytesMax)
 	}
-	params := cacheParams(answer)
-	if params == nil {
+	if params = cacheParams(answer); params == nil {
 		return nil, errNotSent
 	}
 	return params, nil

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kvferry/kvferry/runtime/span"
 )
 
 // Config says what a Proxy serves. Defaults fills in all limits.
@@ -24,6 +26,8 @@ type Config struct {
 	// APIKeys is a YAML file with the SHA-256 of the keys by which clients are known, and the cache_salt of the requests of
 	// each. It is read again when it changes. If empty, clients need no key, and cache_salt is theirs to choose.
 	APIKeys string
+	// Tracer takes the spans of traced requests. If nil, the proxy passes traceparent and tracestate on, and has no spans.
+	Tracer span.Tracer
 	// EngineKey is a file with the key that engines get instead of the client's. If empty, engines get the client's.
 	EngineKey string
 

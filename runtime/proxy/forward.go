@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,8 +42,10 @@ func (p *Proxy) serveFromDecode(
 // nothing yet.
 func (p *Proxy) serveFromEngine(
 	ctx context.Context, w http.ResponseWriter, c call, r request, at int, params json.RawMessage,
-) error {
+) (err error) {
 	begun := time.Now()
+	c, sent := p.engineSpan(c, "decode")
+	defer func() { sent.end(c.id, cmp.Or(err, ctx.Err())) }()
 	defer p.watchEngine(ctx, at, begun)()
 	res, err := p.sendToDecode(ctx, c, r, at, params)
 	if err != nil {

@@ -202,7 +202,7 @@ var rooms = []room{
 	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
 		"runtime/internal/netpoll", "runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
 	// The proxy for engines uses only HTTP and metrics, and no node.
-	{name: "runtime/proxy", own: []string{"runtime/buildinfo", "runtime/internal/door", "runtime/internal/loglimit", "runtime/secure"},
+	{name: "runtime/proxy", own: []string{"effects", "runtime/buildinfo", "runtime/internal/door", "runtime/internal/loglimit", "runtime/secure", "runtime/span"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "go.yaml.in/yaml/v4")},
 	// The interface for operators sees all that a process may run, and only commands import it.
 	{name: "runtime/operator", own: []string{"effects", "fsm/rank", "runtime", "runtime/attach", "runtime/directory", "runtime/secure"},
@@ -235,10 +235,13 @@ var rooms = []room{
 		"runtime/buildinfo", "runtime/internal/postmortem"}},
 	// The version and the commit of a program.
 	{name: "runtime/buildinfo", own: none, foreign: none},
+	{name: "runtime/span", own: []string{"effects"}, foreign: none},
+	// OpenTelemetry brings many packages: only commands import what exports to it.
+	{name: "runtime/tracing", own: []string{"effects", "runtime/span"}, foreign: []string{"go.opentelemetry.io/...", "golang.org/x/sys/unix"}},
 	// The event loop gets planes and sockets as interfaces, so it must not import them.
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...",
-			"runtime/control/libzmq", "runtime/control/valkey/...",
+			"runtime/control/libzmq", "runtime/control/valkey/...", "runtime/tracing",
 			"runtime/hccl/...", "runtime/acl/...", "runtime/npu/...", "runtime/libnixl/...", "runtime/plane/nixl/..."}},
 
 	// Fuzz tests of the readers of peers' bytes, for users to import. They import only the readers and a reference
