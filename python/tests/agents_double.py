@@ -49,6 +49,8 @@ class AgentsDouble:
         self.pages = 1 << 20
         # The calls, with the names of their threads.
         self.calls: list[tuple[str, str]] = []
+        # The traces of puts, gets and fetches.
+        self.traces: list[bytes] = []
 
     def record_call(self, op: str) -> None:
         self.calls.append((threading.current_thread().name.rpartition("_")[0], op))
@@ -221,8 +223,17 @@ class Agent:
         return Prefill(self, keys, request)
 
     def put(
-        self, *, keys: list[str], pages: Pages, request: str, last_chunk_tokens: int, last_batch: bool, **_: Any
+        self,
+        *,
+        keys: list[str],
+        pages: Pages,
+        request: str,
+        last_chunk_tokens: int,
+        last_batch: bool,
+        trace: bytes = b"",
+        **_: Any,
     ) -> None:
+        self.wire.traces.append(trace)
         assert isinstance(last_batch, bool)
         assert not self.layers
         with self.wire.changed:
@@ -266,7 +277,9 @@ class Agent:
         timeout: float = 0,
         layered: bool = False,
         reply_margin: float | None = None,
+        trace: bytes = b"",
     ) -> Pages:
+        self.wire.traces.append(trace)
         assert layered == (self.layers > 0)
         assert reply_margin is None or reply_margin > 0
 
@@ -298,6 +311,7 @@ class Agent:
         timeout: float,
         still_wanted: Any = lambda: True,
         reply_margin: float | None = None,
+        trace: bytes = b"",
     ) -> Prefix:
         """Wait for all chunks before reading any. A fetch that never began to read changes nothing."""
 
@@ -314,7 +328,7 @@ class Agent:
                     break
             if not there():
                 return Prefix(0, self._missing_error("fetch", request))
-        with self.get(keys, request=request) as pages:
+        with self.get(keys, request=request, trace=trace) as pages:
             # One chunk at a time, because the connector must count chunks.
             for i, content in enumerate(pages.contents):
                 scatter(i, [np.frombuffer(content, np.uint8)])
@@ -393,9 +407,9 @@ class EnginePair:
         spec = {"req_id": name, "receiver_host": "d", "receiver_init_port": [1], "receiver_alloc_port": [2]}
         return {"disagg_spec": spec}
 
-    def run_prefill(self, name: str, prompt: list[int]) -> dict[str, Any]:
+    def run_prefill(self, name: str, prompt: list[int], **extra: Any) -> dict[str, Any]:
         """Compute and send a prompt; return the parameters for the decode engine."""
-        request = self.prefill.add(Request(f"{name}-0a", prompt, self.transfer_params(name)))
+        request = self.prefill.add(Request(f"{name}-0a", prompt, self.transfer_params(name), **extra))
         self.prefill.run(lambda: request.request_id not in self.prefill.requests)
         params = self.prefill.outputs[request.request_id]
         assert params is not None

@@ -54,9 +54,9 @@ CASES = [
     Case(
         "put",
         {"peer": PEER, "keys": ["a", "b"], "request": "r", "first_page": 1, "last_chunk_tokens": 17,
-         "last_batch": True, "timeout": 2.0},
+         "last_batch": True, "timeout": 2.0, "trace": bytes(range(25))},
         {**PEER_ENTRIES, "target": 1, "keys": ["a", "b"], "request": "r", "first": 1, "tokens": 17, "last": True,
-         "patience_ns": 2 * SECOND},
+         "patience_ns": 2 * SECOND, "trace": bytes(range(25))},
         {"sent": 1, "skipped": 1},
         lambda r: (r.sent, r.skipped, r.in_use),
         (1, 1, False),
@@ -81,8 +81,8 @@ CASES = [
     ),
     Case(
         "get",
-        {"keys": ["a", "b"], "request": "r", "layered": True, "timeout": 1.0},
-        {"keys": ["a", "b"], "request": "r", "layered": True, "patience_ns": SECOND},
+        {"keys": ["a", "b"], "request": "r", "layered": True, "timeout": 1.0, "trace": bytes(range(25))},
+        {"keys": ["a", "b"], "request": "r", "layered": True, "patience_ns": SECOND, "trace": bytes(range(25))},
         {"code": 13, "pages": (3,), "lengths": (9,)},
         count_and_code,
         (1, Code.NOT_FOUND),

@@ -10,6 +10,7 @@ import pytest
 
 import vllm_double as double
 from agents_double import AgentsDouble, EnginePair, prompt
+from kvferry.traces import parse_traceparent
 from vllm_double import Status
 from vllm_engine import Request
 
@@ -34,6 +35,18 @@ def test_kv_comes(wire: AgentsDouble, length: int, decode_first: bool, delayed: 
     assert not wire.claims
     assert pair.prefill.counts["saved_requests"] == pair.decode.counts["loaded_requests"] == 1
     assert "failed_loads" not in pair.decode.counts
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_traces_go_on(wire: AgentsDouble, delayed: bool) -> None:
+    """The span that a traced request comes with goes to the agents, with the put and with the get or fetch."""
+    parents = {name: f"00-4bf92f3577b34da6a3ce929d0e0e4736-{name * 16}-01" for name in "ab"}
+    pair, tokens = EnginePair(wire, delayed=delayed), prompt(1, 20)
+    params = pair.run_prefill("r", tokens, trace_headers={"traceparent": parents["a"], "tracestate": "x=y"})
+    pair.decode.add(Request("r-0b", tokens, params, trace_headers={"traceparent": parents["b"]}))
+    pair.decode.run(lambda: not pair.decode.requests)
+    pair.close_all()
+    assert set(wire.traces) == {parse_traceparent(parent) for parent in parents.values()}
 
 
 @pytest.mark.parametrize("local", [1, 4, 6, 14])

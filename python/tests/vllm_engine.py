@@ -47,6 +47,8 @@ class Request:
     prompt_embeds: Any = None
     prompt_is_token_ids: list[bool] | None = None
     arrival_time: float = field(default_factory=time.time)
+    # Headers of a traced request that vLLM's server keeps.
+    trace_headers: dict[str, str] | None = None
 
 
 class Blocks:

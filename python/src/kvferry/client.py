@@ -137,6 +137,7 @@ class Client(Attachment):
         last_chunk_tokens: int = 0,
         last_batch: bool = False,
         timeout: float | None = None,
+        trace: bytes = b"",
     ) -> PutResult:
         """Push a batch of a request's chunks to a peer, or offer it to the peer in pull mode.
 
@@ -153,12 +154,13 @@ class Client(Attachment):
             last_chunk_tokens: number of tokens of the last chunk; 0 if it is a full chunk.
             last_batch: whether no batch of the request follows. The proxy is notified when all batches have ended.
             timeout: how long the transfer may take.
+            trace: the span of the caller, if the request is traced: the result of kvferry.traces.parse_traceparent.
 
         Returns:
             How many chunks were sent, and how many the peer had already.
         """
         return self._run_put(
-            operations.put(peer, keys, pages, request, first_page, last_chunk_tokens, last_batch, timeout)
+            operations.put(peer, keys, pages, request, first_page, last_chunk_tokens, last_batch, timeout, trace)
         )
 
     def recall(
@@ -233,6 +235,7 @@ class Client(Attachment):
         layered: bool = False,
         timeout: float = 0.0,
         reply_margin: float | None = None,
+        trace: bytes = b"",
     ) -> Pages:
         """Wait until all keys are ready in the pool, and return the pages of the usable prefix, in order.
 
@@ -246,8 +249,9 @@ class Client(Attachment):
             timeout: how long to wait for chunks that are missing.
             reply_margin: how long the agent may take to reply beyond the timeout; None means the value of the client's
                 options.
+            trace: as for put.
         """
-        return Pages(self, self._run(operations.get(keys, request, layered, timeout), reply_margin))
+        return Pages(self, self._run(operations.get(keys, request, layered, timeout, trace), reply_margin))
 
     def contains(self, keys: Sequence[str]) -> int:
         """Count the chunks, from the first key on, that a get would return now. The result is no promise.
@@ -271,6 +275,7 @@ class Client(Attachment):
         timeout: float | None = None,
         still_wanted: Callable[[], bool] | None = None,
         reply_margin: float | None = None,
+        trace: bytes = b"",
     ) -> Prefix:
         """Read chunks, including chunks that are still at their senders, and pass them to a callback batch by batch.
 
@@ -286,16 +291,19 @@ class Client(Attachment):
             still_wanted: called twice a second while nothing arrives; the fetch is aborted when it returns False. An
                 aborted fetch that had not begun to read changes nothing.
             reply_margin: as for get.
+            trace: as for put.
 
         Returns:
             How many chunks were passed to the callback, and why not all of them.
         """
         parts = self._split_keys("fetch", keys)
         if len(parts) == 1:
-            return self._run_fetch(operations.fetch(parts[0], request, timeout), scatter, still_wanted, reply_margin)
+            return self._run_fetch(
+                operations.fetch(parts[0], request, timeout, trace), scatter, still_wanted, reply_margin
+            )
         progress = FetchProgress(scatter, timeout)
         for part in parts:
-            spec = operations.fetch(part, request, progress.remaining_timeout())
+            spec = operations.fetch(part, request, progress.remaining_timeout(), trace)
             try:
                 progress.add(self._run_fetch(spec, progress.scatter, still_wanted, reply_margin), len(part))
             except Error as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kvferry import messages
 from kvferry.codes import Code
 from kvferry.errors import ErrorDetails, invalid_error, make_error
+from kvferry.traces import TRACE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,6 +109,10 @@ def _check_entry(op: str, name: str, value: Any) -> None:
     elif name in _FLAGS:
         if not isinstance(value, bool):
             raise invalid_error(op, name, repr(value)[:60], "True or False", "give one of them")
+    elif name == "trace":
+        if not isinstance(value, bytes) or len(value) != TRACE_BYTES:
+            remedy = "give the result of kvferry.traces.parse_traceparent"
+            raise invalid_error(op, name, repr(value)[:60], f"{TRACE_BYTES} bytes", remedy)
     elif not isinstance(value, (int, list)) or isinstance(value, bool):
         raise invalid_error(op, name, repr(value)[:60], "a number", "give an int")
 

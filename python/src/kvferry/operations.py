@@ -67,6 +67,7 @@ def put(
     last_chunk_tokens: int,
     last_batch: bool,
     timeout: float | None,
+    trace: bytes,
 ) -> CallSpec[None]:
     """Describe a call that pushes chunks."""
     keys = check_texts("put", "keys", keys)
@@ -78,6 +79,7 @@ def put(
         **_key_entries("put", keys, request, timeout),
         "target": pages.number,
         "first": first_page,
+        **({"trace": trace} if trace else {}),
     }
     return CallSpec("put", entries, timeout, check_done)
 
@@ -127,10 +129,16 @@ def end_request(request: str, peer: Peer, code: int, reason: str, timeout: float
 # ---- receiver ----
 
 
-def get(keys: Sequence[str], request: str, layered: bool, timeout: float) -> CallSpec[Reply]:
+def get(keys: Sequence[str], request: str, layered: bool, timeout: float, trace: bytes) -> CallSpec[Reply]:
     """Describe a call that returns chunks of the pool."""
-    entries = {"keys": check_texts("get", "keys", keys), "request": request, "layered": layered}
-    return CallSpec("get", {**entries, "patience_ns": wait_nanoseconds("get", timeout)}, timeout, check_pages)
+    entries = {
+        "keys": check_texts("get", "keys", keys),
+        "request": request,
+        "layered": layered,
+        "patience_ns": wait_nanoseconds("get", timeout),
+        **({"trace": trace} if trace else {}),
+    }
+    return CallSpec("get", entries, timeout, check_pages)
 
 
 def contains(keys: Sequence[str]) -> CallSpec[int]:
@@ -142,9 +150,10 @@ def contains(keys: Sequence[str]) -> CallSpec[int]:
     return CallSpec("contains", {"keys": check_texts("contains", "keys", keys)}, 0.0, read)
 
 
-def fetch(keys: Sequence[str], request: str, timeout: float | None) -> CallSpec[Prefix]:
+def fetch(keys: Sequence[str], request: str, timeout: float | None, trace: bytes) -> CallSpec[Prefix]:
     """Describe a call that shows chunks."""
-    return CallSpec("fetch", _key_entries("fetch", keys, request, timeout), timeout, _read_prefix)
+    entries = {**_key_entries("fetch", keys, request, timeout), **({"trace": trace} if trace else {})}
+    return CallSpec("fetch", entries, timeout, _read_prefix)
 
 
 def abandon(request: str, reason: str) -> CallSpec[None]:

@@ -106,10 +106,11 @@ class Client(Attachment):
         last_chunk_tokens: int = 0,
         last_batch: bool = False,
         timeout: float | None = None,
+        trace: bytes = b"",
     ) -> PutResult:
         """Push a batch of a request's chunks to a peer, or offer it to the peer in pull mode."""
         return await self._run_put(
-            operations.put(peer, keys, pages, request, first_page, last_chunk_tokens, last_batch, timeout)
+            operations.put(peer, keys, pages, request, first_page, last_chunk_tokens, last_batch, timeout, trace)
         )
 
     async def recall(
@@ -151,10 +152,16 @@ class Client(Attachment):
     # ---- receiver ----
 
     async def get(
-        self, keys: Sequence[str], *, request: str = "", layered: bool = False, timeout: float = 0.0
+        self,
+        keys: Sequence[str],
+        *,
+        request: str = "",
+        layered: bool = False,
+        timeout: float = 0.0,
+        trace: bytes = b"",
     ) -> Pages:
         """Wait until all keys are ready in the pool, and return the pages of the usable prefix, in order."""
-        return Pages(self, await self._run(operations.get(keys, request, layered, timeout)))
+        return Pages(self, await self._run(operations.get(keys, request, layered, timeout, trace)))
 
     async def contains(self, keys: Sequence[str]) -> int:
         """Count the chunks, from the first key on, that a get would return now, without chunks that arrive layer by
@@ -169,17 +176,23 @@ class Client(Attachment):
         return count
 
     async def fetch(
-        self, keys: Sequence[str], scatter: Scatter, *, request: str = "", timeout: float | None = None
+        self,
+        keys: Sequence[str],
+        scatter: Scatter,
+        *,
+        request: str = "",
+        timeout: float | None = None,
+        trace: bytes = b"",
     ) -> Prefix:
         """Read chunks and pass them to a callback batch by batch, in this task. A slow callback blocks the event
         loop.
         """
         parts = self._split_keys("fetch", keys)
         if len(parts) == 1:
-            return await self._run_fetch(operations.fetch(parts[0], request, timeout), scatter)
+            return await self._run_fetch(operations.fetch(parts[0], request, timeout, trace), scatter)
         progress = FetchProgress(scatter, timeout)
         for part in parts:
-            spec = operations.fetch(part, request, progress.remaining_timeout())
+            spec = operations.fetch(part, request, progress.remaining_timeout(), trace)
             try:
                 progress.add(await self._run_fetch(spec, progress.scatter), len(part))
             except Error as error:

@@ -40,6 +40,7 @@ class Client(Protocol):
         last_chunk_tokens: int = 0,
         last_batch: bool = False,
         timeout: float | None = None,
+        trace: bytes = b"",
     ) -> Any:
         """Push chunks."""
 
@@ -61,6 +62,7 @@ class Client(Protocol):
         layered: bool = False,
         timeout: float = 0.0,
         reply_margin: float | None = None,
+        trace: bytes = b"",
     ) -> Any:
         """Wait for chunks."""
 
@@ -73,6 +75,7 @@ class Client(Protocol):
         timeout: float | None = None,
         still_wanted: Callable[[], bool] | None = None,
         reply_margin: float | None = None,
+        trace: bytes = b"",
     ) -> Prefix:
         """Pass chunks to a callback."""
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kvferry.traces import parse_traceparent
 from kvferry.vllm.agreement import Agreement
 from kvferry.vllm.cache_resets import CacheResets
 from kvferry.vllm.log import log
@@ -168,7 +169,7 @@ class ConnectorScheduler:
         shared_id = uuid.uuid4().hex if shared else _shared_request_id(request)
         producers = () if shared else self._find_producers(request)
         self._next_work.loads.append(
-            Load(name, shared_id, prompt, tuple(blocks[first:end_block]), first, shared, producers)
+            Load(name, shared_id, prompt, tuple(blocks[first:end_block]), first, shared, producers, _trace_of(request))
         )
 
     def take_step_work(self, output: StepOutput) -> Work:
@@ -447,7 +448,9 @@ class ConnectorScheduler:
             self._next_work.cancelled_sends.append(CancelledSend(shared_id, receiver, reason, failed=bool(reason)))
             return None
         needed = -(-len(prompt.tokens) // self._block_tokens)
-        self._next_work.saves.append(Save(request.request_id, shared_id, prompt, tuple(blocks[:needed]), receiver))
+        self._next_work.saves.append(
+            Save(request.request_id, shared_id, prompt, tuple(blocks[:needed]), receiver, _trace_of(request))
+        )
         return prompt
 
     def _sendable_prompt(self, request: Request, blocks: Sequence[int], completed: bool) -> tuple[Prompt | None, str]:
@@ -477,6 +480,13 @@ def _transfer_params(request: Request) -> Mapping[str, Any]:
     """Return the KV parameters of a request. vLLM also reads them from vllm_xargs without a type check."""
     params = request.kv_transfer_params
     return params if isinstance(params, Mapping) else {}
+
+
+def _trace_of(request: Request) -> bytes:
+    """Return the span of a request, from the headers that vLLM's server keeps of traced requests."""
+    headers = getattr(request, "trace_headers", None)
+    parent = headers.get("traceparent") if isinstance(headers, Mapping) else None
+    return parse_traceparent(parent if isinstance(parent, str) else None)
 
 
 def _disagg_spec(params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -245,6 +245,7 @@ class ConnectorWorker:
                 last_chunk_tokens=tokens,
                 last_batch=finish_read is not None,
                 timeout=timeout,
+                trace=save.trace,
             )
         return sum(map(len, chunk_blocks)) * self._cache.block_bytes
 
@@ -335,6 +336,7 @@ class ConnectorWorker:
                 layered=self._layers_per_chunk > 0,
                 timeout=timeout,
                 reply_margin=max(MIN_TIMEOUT, min(_GET_MARGIN, remaining - timeout)),
+                trace=load.trace,
             )
         with release_without_wait(pages):
             memories = [page.memory() for page in pages]
@@ -378,6 +380,7 @@ class ConnectorWorker:
                 timeout=remaining - reply_margin,
                 still_wanted=still_wanted,
                 reply_margin=reply_margin,
+                trace=load.trace,
             )
 
         prefix = fetch_keys(keys[begin:])

@@ -48,6 +48,8 @@ class Save:
     # The blocks of the prompt, from its first token on. They do not change before the save is reported.
     blocks: tuple[int, ...]
     receiver: Receiver
+    # The span of the request, if it is traced (kvferry.traces).
+    trace: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ class Load:
     is_shared: bool = False
     # Where the ranks of its prefill engine accept registrations, if that engine lends its blocks.
     producers: tuple[str, ...] = ()
+    # As in Save.
+    trace: bytes = b""
 
 
 @dataclass(frozen=True)
