@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
@@ -20,9 +21,17 @@ var byteFaults = []plan.Fault{plan.FaultNoise, plan.FaultHostileMessage, plan.Fa
 // messageBytes is the length of a message in a line, to which a trace adds.
 var messageBytes = regexp.MustCompile(` bytes=\d+`)
 
-// tracedGrants counts the grants for traced puts.
+// tracedGrants is what the oracle remembers of traced puts.
 type tracedGrants struct {
 	contexts []effects.TraceContext
+	arrivals []arrival
+}
+
+// An arrival is that of a request with a trace.
+type arrival struct {
+	context effects.TraceContext
+	node    oracle.Node
+	at      effects.Time // by the clock of the node
 }
 
 // tracedOracle judges that reports have the traces of their puts, at the node of the put and at the peer.
@@ -31,6 +40,18 @@ func tracedOracle(puts, grants *int) oracle.Oracle {
 		oracle.On(l, func(g *tracedGrants, _ *oracle.Call, e *effects.Command) {
 			if p, ok := e.Body.(*engine.Put); ok {
 				g.contexts = append(g.contexts, p.Trace.Context)
+			}
+		})
+		oracle.On(l, func(g *tracedGrants, c *oracle.Call, e *effects.Received) {
+			var m protocol.AllocRequest
+			var offer protocol.PullReadyNotif
+			lim := protocol.DefaultLimits()
+			switch {
+			case e.Channel != effects.ChannelAlloc:
+			case m.Decode(e.Body, &lim) == nil && len(m.Keys) > 0:
+				g.arrivals = append(g.arrivals, arrival{effects.TraceFromWire(m.Ext.Trace), c.Node(), c.LocalTime()})
+			case offer.Decode(e.Body, &lim) == nil && len(offer.Keys) > 0:
+				g.arrivals = append(g.arrivals, arrival{effects.TraceFromWire(offer.Ext.Trace), c.Node(), c.LocalTime()})
 			}
 		})
 		oracle.On(l, func(g *tracedGrants, c *oracle.Call, e *effects.Observe) {
@@ -47,7 +68,8 @@ func tracedOracle(puts, grants *int) oracle.Oracle {
 					c.Fail("node %d reports put %d with the trace of another one", c.Node(), e.ID)
 				}
 			case e.Fact == effects.FactGrantTraced:
-				if *grants++; e.Report.Trace.Parent != [8]byte{} || e.Report.Bytes == 0 {
+				arrived := slices.Contains(g.arrivals, arrival{e.Report.Trace.Context, c.Node(), e.Report.Began})
+				if *grants++; e.Report.Trace.Parent != [8]byte{} || e.Report.Bytes == 0 || !arrived {
 					c.Fail("node %d reports %s with %+v", c.Node(), e.Fact, *e.Report)
 				}
 			}
