@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	if nixlproc.IsChild() {
 		main()
 	}
-	children := []string{"node", "demo-proxy", "directory", "doctor", "sim"}
+	children := []string{"node", "demo-proxy", "directory", "doctor", "proxy", "sim"}
 	if len(os.Args) > 1 && slices.Contains(children, os.Args[1]) {
 		main()
 	}

@@ -49,7 +49,9 @@ type Request struct {
 	Fetch  bool `json:"fetch,omitempty"`
 	WaitMS int  `json:"wait_ms,omitempty"` // the longest wait in milliseconds; 0 in a put means the configured wait
 	// Layered makes a get return the chunks of a layerwise push, one page per layer.
-	Layered    bool        `json:"layered,omitempty"`
+	Layered bool `json:"layered,omitempty"`
+	// Parent is the traceparent header of the request (put, get, fetch), for nodes that export traces.
+	Parent     string      `json:"traceparent,omitempty"`
 	Prefill    *Prefill    `json:"prefill,omitempty"`
 	Registered *Registered `json:"registered,omitempty"`
 }

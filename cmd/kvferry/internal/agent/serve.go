@@ -16,6 +16,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/plain"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/span"
 )
 
 const (
@@ -246,7 +247,7 @@ func (s *server) fillAndPut(ctx context.Context, req *Request, pages *runtime.Pa
 	peer := runtime.Peer{Host: req.Peer.Host, InitPort: req.Peer.InitPort, AllocPort: req.Peer.AllocPort}
 	begin := time.Now()
 	res, err := s.node.Sender().Put(ctx, runtime.Put{Peer: peer, Request: req.Request, Keys: req.Keys, Pages: pages,
-		LastChunkTokens: req.LastTokens, Last: req.Last})
+		LastChunkTokens: req.LastTokens, Last: req.Last, Trace: span.ParseParent(req.Parent)})
 	resp := responseOf(err)
 	resp.Sent, resp.Skipped, resp.MicrosTransfer = res.Sent, res.Skipped, time.Since(begin).Microseconds()
 	if err == nil {
@@ -272,7 +273,7 @@ func (s *server) chunkBytes(req *Request, i int) int {
 func (s *server) getChunks(ctx context.Context, req *Request) Response {
 	begin := time.Now()
 	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys, Layered: req.Layered,
-		Timeout: time.Duration(req.WaitMS) * time.Millisecond})
+		Timeout: time.Duration(req.WaitMS) * time.Millisecond, Trace: span.ParseParent(req.Parent)})
 	return s.verifyPages(ctx, req, pages, err, time.Since(begin))
 }
 
@@ -320,7 +321,8 @@ func (s *server) verifyContent(resp *Response, content string, want int, b []byt
 // fetchChunks reads the chunks of the keys and verifies every byte when the chunk is delivered to the engine.
 func (s *server) fetchChunks(ctx context.Context, req *Request) Response {
 	var checked Response
-	f := runtime.Fetch{Request: req.Request, Keys: req.Keys, Timeout: time.Duration(req.WaitMS) * time.Millisecond}
+	f := runtime.Fetch{Request: req.Request, Keys: req.Keys, Timeout: time.Duration(req.WaitMS) * time.Millisecond,
+		Trace: span.ParseParent(req.Parent)}
 	s.engine.SetDestination(&f, func(key int, chunk []byte) { s.verifyChunk(&checked, req, key, chunk) })
 	begin := time.Now()
 	hits, err := s.node.Receiver().Fetch(ctx, f)
