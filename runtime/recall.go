@@ -28,8 +28,9 @@ type Recall struct {
 	// Pages are from Reserve. The recall owns the pages until RecallResult.Returned, and their former content is
 	// lost.
 	Pages   *Pages
-	First   int           // index in Pages of the page of the first chunk
-	Timeout time.Duration // timeout; 0: the configured recall.timeout. An earlier deadline of the context replaces it
+	First   int                  // index in Pages of the page of the first chunk
+	Timeout time.Duration        // timeout; 0: the configured recall.timeout. An earlier deadline of the context replaces it
+	Trace   effects.TraceContext // the caller's span (WithTracer)
 }
 
 // RecallResult is the result of a Recall.
@@ -68,12 +69,14 @@ func (r RecallResult) Returned() <-chan struct{} {
 // Missing chunks must be computed. A retry is useful if the code is TooMany or Unreachable. A receiver without
 // pd_bidirectional, or a vanilla LMCache receiver, ends the recall as Unsupported. If ctx is cancelled, the recall
 // is aborted.
-func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
+func (s Sender) Recall(ctx context.Context, c Recall) (res RecallResult, err error) {
 	n := s.node
 	if err := n.checkRecall(&c); err != nil {
 		return RecallResult{}, err
 	}
-	res, until := RecallResult{}, time.Now().Add(time.Duration(n.times().recall))
+	call := n.startCall("kvferry.recall", c.Trace)
+	defer func() { call.end(c.Request, res.Hits, err) }()
+	until := time.Now().Add(time.Duration(n.times().recall))
 	if c.Timeout > 0 {
 		until = time.Now().Add(c.Timeout)
 	}

@@ -126,6 +126,7 @@ type SharedGet struct {
 	// Timeout is the timeout; 0 means the configured extra_config.p2p_sync_get_timeout_s. An earlier deadline of
 	// the context replaces it.
 	Timeout time.Duration
+	Trace   effects.TraceContext // the caller's span (WithTracer)
 }
 
 // Get returns the longest prefix of the chunks that this node or its peers have; chunks of peers are read into the
@@ -143,6 +144,7 @@ func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 	if err := n.checkSharedGet("get", &g); err != nil {
 		return nil, err
 	}
+	call := n.startCall("kvferry.shared_get", g.Trace)
 	until, request, keys := n.sharedGetDeadline(&g), []byte(g.Request), keysToBytes(g.Keys)
 	var pages []effects.Page
 	var releases []effects.CommandBody
@@ -169,6 +171,7 @@ func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 			failed = sharedGetError(ctx, "get", &g, out, len(pages))
 		}
 	}
+	call.end(g.Request, len(pages), failed)
 	return n.newPages(pages, releases...), failed
 }
 

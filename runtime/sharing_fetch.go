@@ -55,6 +55,8 @@ func (s Sharing) Lease(ctx context.Context, g SharedGet) (leased int, err error)
 // A chunk that no node has is NotFound, beside the prefix. The error is also NotFound if the lease of a kept chunk
 // ended and the peer no longer has the chunk. A read that fails ends the fetch; then the engine computes the rest.
 func (s Sharing) Fetch(ctx context.Context, f SharedFetch) (taken int, err error) {
+	call := s.node.startCall("kvferry.shared_fetch", f.Trace)
+	defer func() { call.end(f.Request, taken, err) }()
 	until := s.node.sharedGetDeadline(&f.SharedGet)
 	leased, failed := s.Lease(ctx, f.SharedGet)
 	if leased == 0 {

@@ -81,7 +81,7 @@ extra_config:
 }
 
 // newRigFrom is a rig of a configuration, on ports where the system likes.
-func newRigFrom(t testing.TB, text string) *rig {
+func newRigFrom(t testing.TB, text string, more ...runtime.Option) *rig {
 	t.Helper()
 	cfg, err := config.Parse("test", []byte(text), nil)
 	if err != nil {
@@ -91,8 +91,8 @@ func newRigFrom(t testing.TB, text string) *rig {
 		cfg.QueryPorts} {
 		clear(ports)
 	}
-	n, err := runtime.Open(t.Context(), cfg, runtime.WithAttachable(), runtime.WithControl(zmq.Config{}.Opener()),
-		runtime.WithPlane(shm.Name, shm.Open), runtime.WithPlane(tcp.Name, tcp.Open))
+	n, err := runtime.Open(t.Context(), cfg, append(more, runtime.WithAttachable(), runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(shm.Name, shm.Open), runtime.WithPlane(tcp.Name, tcp.Open))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func putOutcome(res runtime.PutResult, err error) outcome {
 func handleRecall(ctx context.Context, a *args) outcome {
 	res, err := a.node.Sender().Recall(ctx, runtime.Recall{
 		Peer: runtime.RecallPeer{Host: a.host, InitPort: a.ports[0], AllocPort: a.ports[1], QueryPort: a.ports[2]},
-		Keys: a.keys, Request: a.request, Pages: a.target.pages, First: a.first, Timeout: a.timeout,
+		Keys: a.keys, Request: a.request, Pages: a.target.pages, First: a.first, Timeout: a.timeout, Trace: a.trace,
 	})
 	out := outcome{err: err, returned: res.Returned(), answer: protocol.EngineAnswer{Hits: uint32(res.Hits)}}
 	for i, length := range res.Lengths {
@@ -238,7 +238,7 @@ func handleLookup(ctx context.Context, a *args) outcome {
 }
 
 func (a *args) sharedGetArgs() runtime.SharedGet {
-	return runtime.SharedGet{Request: a.request, Keys: a.keys, Timeout: a.timeout,
+	return runtime.SharedGet{Request: a.request, Keys: a.keys, Timeout: a.timeout, Trace: a.trace,
 		From: runtime.SharingPeer{Host: a.host, InitPort: a.ports[0]}}
 }
 

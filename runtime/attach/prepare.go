@@ -221,7 +221,7 @@ func (w *call) fetchChunks(ctx context.Context, a *args, shared bool) outcome {
 		taken, err = a.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: a.sharedGetArgs(), ScatterMapped: show})
 	} else {
 		taken, err = a.node.Receiver().Fetch(ctx, runtime.Fetch{Request: a.request, Keys: a.keys, ScatterMapped: show,
-			Timeout: a.timeout})
+			Timeout: a.timeout, Trace: a.trace})
 	}
 	return outcome{answer: protocol.EngineAnswer{Hits: uint32(taken)}, err: err}
 }
