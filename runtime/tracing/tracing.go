@@ -19,6 +19,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +39,7 @@ import (
 // Config describes where spans go.
 type Config struct {
 	// Endpoint is the URL of the collector. If it is empty, the environment says it: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
-	// which is the whole URL, or OTEL_EXPORTER_OTLP_ENDPOINT, to which /v1/traces is added as it is to Endpoint. The other
+	// which is the whole URL, or OTEL_EXPORTER_OTLP_ENDPOINT, to which /v1/traces is added as it is to an Endpoint without. The other
 	// variables of the OTLP exporter hold too: headers, compression, certificates and the timeout.
 	Endpoint string
 	// Ratio is the share of the calls without a parent that begin a trace, from 0 to 1. A call with a parent is sampled if
@@ -54,6 +55,9 @@ const (
 	endpointVariable       = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	tracesEndpointVariable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 )
+
+// tracesPath is where collectors take spans.
+const tracesPath = "/v1/traces"
 
 const (
 	queueMax    = 8192
@@ -114,7 +118,10 @@ func Open(c Config) (*Tracer, error) {
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, otlptracehttp.WithEndpointURL(u.JoinPath("v1/traces").String()))
+		if !strings.HasSuffix(u.Path, tracesPath) {
+			u = u.JoinPath(tracesPath)
+		}
+		options = append(options, otlptracehttp.WithEndpointURL(u.String()))
 	}
 	ctx := context.Background()
 	exporter, err := otlptracehttp.New(ctx, options...)

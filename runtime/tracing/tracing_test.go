@@ -337,10 +337,13 @@ func TestOwnRoots(t *testing.T) {
 	if err := put(t.Context(), from, to, "r", effects.TraceContext{}); err != nil {
 		t.Fatal(err)
 	}
-	never := openTracer(t, at.URL, "n", 0)
+	never := openTracer(t, at.URL+"/v1/traces", "n", 0)
+	never.End(span.Span{Name: "y", Trace: never.Start(effects.TraceContext{0: 1, 16: 2, 24: 1}), Began: time.Now(), Ended: time.Now()})
 	if never.Start(effects.TraceContext{}) != (effects.Trace{}) {
 		t.Error("a call is sampled with a ratio of 0")
 	}
+	closeTracer(t, never)
+	at.one(t, "y")
 	closeTracer(t, tracer)
 	root := at.one(t, "kvferry.put")
 	if len(root.GetParentSpanId()) != 0 || slices.Equal(root.GetTraceId(), make([]byte, 16)) {
