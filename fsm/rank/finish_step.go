@@ -162,17 +162,16 @@ func (r *Rank) servePending(e *flow.Env) {
 	}
 	e.Pending.SetEngineHead(r.commands.FirstReserve(&e.Env))
 	e.Pending.ReviewHeldBack(&e.Env, e.Store.TotalReadied())
-	c := e.Pending.FindCollector(&e.Env)
-	for idle := 0; idle < e.Pending.Classes() && e.Pending.HasWaiting(); idle++ {
+	for heads := e.Pending.HeadsInTurn(&e.Env); len(heads) > 0; {
 		if !e.Work.HasBudget() {
 			e.Out.Mark(flow.Marks.LineCut)
 			return
 		}
-		h, isEngine := e.Pending.NextHead(&e.Env, c)
-		if isEngine && r.serveEngineHead(e) || h != 0 && r.servePeerHead(e, h) {
+		h := heads[0].Request
+		if heads = heads[1:]; h == 0 && r.serveEngineHead(e) || h != 0 && r.servePeerHead(e, h) {
 			// All classes may be served again, and another reservation of the engine may be next.
 			e.Pending.SetEngineHead(r.commands.FirstReserve(&e.Env))
-			idle, c = -1, e.Pending.FindCollector(&e.Env)
+			heads = e.Pending.HeadsInTurn(&e.Env)
 		}
 	}
 }

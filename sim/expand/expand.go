@@ -84,6 +84,7 @@ func Plan(seed uint64, profile string, added *Profile) plan.Plan {
 	drawWithdrawnOffers(&p, profile)
 	drawEdgeCase(&p, profile)
 	drawAddresses(&p)
+	drawHosts(&p, profile)
 	return p
 }
 

@@ -70,6 +70,7 @@ const crowdedPermille = 400
 // addOrigins draws which nodes count against the same host or identity.
 func addOrigins(p *plan.Plan, at func(uint64) draw.Value) {
 	way := at(8).Below(4)
+	p.Topology.Origins = nil // The profile in which the plan is drawn may have drawn some.
 	for i := range p.NodeCount() {
 		origin := uint32(i) + 1 // Each node is on a host of its own.
 		switch way {

@@ -26,10 +26,13 @@ type groups struct {
 	presentCount int            // the number of groups with a member that is present
 }
 
-// recycle returns no groups, in the memory of x. There are twice as many rows as classes, so a full table has groups
-// without members.
+// OriginSlotsMax returns a number that is greater than every OriginSlotOf of so many classes, at any time. There are
+// twice as many groups as classes, so a full table has groups without members.
+func OriginSlotsMax(classes int) int { return 2 * classes }
+
+// recycle returns no groups, in the memory of x.
 func (x *groups) recycle(classes int) groups {
-	return groups{rows: x.rows.Recycle(2 * classes), byClass: table.RecycleSlice(x.byClass, classes)}
+	return groups{rows: x.rows.Recycle(OriginSlotsMax(classes)), byClass: table.RecycleSlice(x.byClass, classes)}
 }
 
 // groupOf returns the group of a class, or nil.

@@ -15,7 +15,7 @@ const EngineClass = 0
 type engineHead struct {
 	reservation table.Handle // the handle in the table of commands
 	pages       uint32
-	passCount   uint32
+	passes      passCounts
 }
 
 // SetEngineHead records the engine's oldest waiting reservation and the number of pages that the reservation needs; a
@@ -27,27 +27,8 @@ func (p *Queue) SetEngineHead(h table.Handle, pages uint32) {
 	}
 }
 
-// CountEnginePass counts a pass by the engine against the heads of all other classes.
+// CountEnginePass records that the engine took pages: the engine had its turn, and passed the heads of all other classes.
 func (p *Queue) CountEnginePass(v *env.Env) { p.CountPass(v, EngineClass) }
-
-// A queueHead is the request of a class that is served next.
-type queueHead struct {
-	pages     uint32
-	passCount *uint32
-}
-
-// headOf returns the head of a class, and false if no request of the class waits.
-func (p *Queue) headOf(v *env.Env, class int) (queueHead, bool) {
-	if class == EngineClass {
-		return queueHead{pages: p.engineHead.pages, passCount: &p.engineHead.passCount}, p.engineHead.reservation != 0
-	}
-	h := p.frontOf(v, class)
-	if h == 0 {
-		return queueHead{}, false
-	}
-	q := p.rows.Get(h)
-	return queueHead{pages: q.PagesMax, passCount: &q.passCount}, true
-}
 
 // HasWaiting reports whether any request or reservation waits.
 func (p *Queue) HasWaiting() bool { return p.rows.Len() > 0 || p.engineHead.reservation != 0 }

@@ -6,10 +6,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// This file decides in which order requests that wait for pages are served (rule M9): first in, first out within a
-// class, and in turn between classes. A request that needs few pages may pass a head that needs many, but only a
-// bounded number of times. When a head was passed BypassMax times, the class of the head collects: no further class is
-// served until this head is.
+// This file decides in which order the requests of a class that wait for pages are served (rule M9): first in, first
+// out. The order between classes is in turns.go.
 //
 // A request that only the share of its tenant keeps from pages is held back: it and the requests of the same tenant in
 // the class stay where they are, and the first request of another tenant is the head of the class. Otherwise a tenant
@@ -124,86 +122,10 @@ func ResultOf(shortfall Shortfall, done bool) (TryResult, Shortfall) {
 	return Short, shortfall
 }
 
-// CanServeNow reports whether a request of a tenant that arrives now may be served at once: no request of the same class
-// waits, except ones of other tenants that are held back, and no class collects.
-func (p *Queue) CanServeNow(v *env.Env, class int, tenant effects.Tenant) bool {
-	if p.mustFollow(v, class, tenant) {
-		return false
-	}
-	_, collecting := p.collectingClass(v)
-	return !collecting
-}
-
 // WaitsForLink reports whether a new offer of this class, without a link to the pages, waits for the link first. If
 // requests of the class wait for pages already, the offer joins the queue behind these, and the link is established
 // when the turn comes.
 func (p *Queue) WaitsForLink(class int) bool { return p.queues[class].Len() == 0 }
-
-// collectingClass returns the class for which pages are collected now, because the head of the class was passed
-// BypassMax times or more. collectingClass returns false if there is none. If several classes qualify, the class whose
-// head was passed most often collects: if all of these classes were served, requests that need few pages could pass a
-// large request for ever. A head that waits because of the quota of the head's own class does not collect, because
-// further free pages do not help that head.
-func (p *Queue) collectingClass(v *env.Env) (collecting int, found bool) {
-	if !p.HasWaiting() {
-		return 0, false
-	}
-	passed := p.cfg.BypassMax
-	for class := range p.queues {
-		x, waits := p.headOf(v, class)
-		if !waits {
-			continue
-		}
-		if n := *x.passCount; (n > passed || n == passed && !found) && v.Pools.FitsShare(v.Pool, class, x.pages) {
-			collecting, passed, found = class, n, true
-		}
-	}
-	return collecting, found
-}
-
-// CountPass counts a pass against the heads of the other classes: a request of class by was served before these heads,
-// at once or after a wait. A head that waits because of its class's quota is not counted as passed.
-func (p *Queue) CountPass(v *env.Env, served int) {
-	if !p.HasWaiting() {
-		return
-	}
-	for class := range p.queues {
-		if x, waits := p.headOf(v, class); waits && class != served && v.Pools.FitsShare(v.Pool, class, x.pages) {
-			*x.passCount++
-		}
-	}
-}
-
-// A Collector names the class for which pages are collected, if any. The collector stays the same while no request is
-// served, so a caller computes it once for a round over all heads.
-type Collector struct {
-	class  int
-	active bool
-}
-
-// FindCollector returns the class that collects now.
-func (p *Queue) FindCollector(v *env.Env) (c Collector) {
-	c.class, c.active = p.collectingClass(v)
-	return c
-}
-
-// NextHead returns the head of the class that has the turn, and advances the turn. NextHead returns zero if no request
-// of the class waits, or if another class collects. isEngine reports that the turn belongs to this rank's engine. A
-// round is over when as many consecutive calls as there are classes returned nothing or a request that stays short.
-func (p *Queue) NextHead(v *env.Env, c Collector) (h table.Handle, isEngine bool) {
-	class := p.turn
-	p.turn = (p.turn + 1) % len(p.queues)
-	if _, waits := p.headOf(v, class); !waits {
-		return 0, false
-	}
-	if c.active && c.class != class {
-		return 0, false
-	}
-	if class == EngineClass {
-		return 0, true
-	}
-	return p.frontOf(v, class), false
-}
 
 // RecordResult records the result of a head's turn, and reports whether the queue has moved: the request left the queue, or
 // is held back from now on. readied is the present value of Store.TotalReadied.

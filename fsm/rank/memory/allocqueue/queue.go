@@ -7,14 +7,16 @@
 //   - A request keeps the place in the queue until the request is served, refused or given up.
 //   - The requests of one fairness class never take the whole table: a class may have no more than remains free for the
 //     rest (table.Share).
-//   - A request at the head of its class is passed a bounded number of times (rule M9, order.go).
+//   - A request at the head of its class is passed a bounded number of times, by other origins and by other classes of
+//     its origin (rule M9, turns.go).
 //
 // The package knows no messages. A target hands over the bytes of a message with Enqueue, and decodes the bytes again
 // when the request's turn comes.
 //
 // Example: class 1 asks for 50 pages while 10 are free, and waits. Class 2 asks for 5 pages and is served at once,
-// which counts as one pass of class 1's head. After BypassMax passes class 1 collects: from then on only class 1 is
-// served, so that enough pages become free at last.
+// which counts as one pass of class 1's head. After BypassMax passes pages are collected for class 1: from then on only
+// class 1 is served, so that enough pages become free at last. If both classes have the same origin, other origins are
+// served all the same.
 package allocqueue
 
 import (
@@ -33,7 +35,7 @@ import (
 // reply is sent.
 //
 // Rows and bytes are shared among the classes (table.Share), so that a class that sends requests without end leaves as
-// many rows as the class has. The order of service is in order.go.
+// many rows as the class has. The order of service is in order.go and turns.go.
 type Queue struct {
 	cfg           Settings `snap:"share"`
 	rows          table.Slab[Row]
@@ -45,13 +47,14 @@ type Queue struct {
 	queues        []table.List  // requests that wait for pages, by class
 	linking       []table.List  // offers that wait for the link to their pages, by class
 	engineHead    engineHead    // the oldest reservation of this rank's engine, in a rank with both roles
-	turn          int           // the class that has the turn
+	turns         turns         // the origin and the classes that have the turn
 	losses        kernel.Losses // counts the losses of each class's peer (CondemnClass)
 	linkLosses    kernel.Losses // counts the failures of each class's link (CondemnLinking)
 	heldBackCount int           // the number of requests that are held back
 	// moved reports that a request left a queue, that a link was established, or that another tenant waits, so that the
 	// requests behind may be served (PollMoved).
-	moved bool
+	moved         bool
+	heads, inTurn []Head `snap:"scratch"`
 }
 
 // A Row is a waiting request. This package decides when the request is served, and the target decides how.
@@ -77,7 +80,7 @@ type Row struct {
 	PagesMax      uint32
 	Shortfall     Shortfall        // what was missing when the request was last tried
 	Attempt       uint32           // of an offer: the newest attempt that arrived
-	passCount     uint32           // how often other classes have passed the request while it was the head
+	passes        passCounts       // how often other classes have passed the request while it was the head
 	lossCount     kernel.LossCount // the count of losses when the request arrived
 	linkLossCount kernel.LossCount // the count of ways when the request began to wait for the link
 	timer         kernel.TimerID   `snap:"set"`
@@ -96,6 +99,7 @@ func (p *Queue) Recycle(cfg Settings, classes int) Queue {
 		wantedKeys: p.wantedKeys.recycle(bodies), conns: p.conns.recycle(int(cfg.WaitersMax)),
 		rowShares: p.rowShares.Recycle(int(cfg.WaitersMax), classes), byteShares: p.byteShares.Recycle(bodies, classes),
 		queues: table.RecycleSlice(p.queues, classes), linking: table.RecycleSlice(p.linking, classes),
+		turns: p.turns.recycle(classes), heads: p.heads[:0], inTurn: p.inTurn[:0],
 		losses: p.losses.Recycle(classes), linkLosses: p.linkLosses.Recycle(classes),
 	}
 }

@@ -49,7 +49,7 @@ type dualRoleState struct {
 	reservedPages int              // pages that the engine has reserved
 	oldest        effects.Ticket   // the oldest pending Reserve when a peer last overtook a Reserve
 	overtakes     int              // grants and reads that overtook the oldest Reserve
-	waitingPeers  int              // the largest number of peers that had a waiting request in that time
+	rivals        int              // the largest number of origins that had a waiting request in that time
 }
 
 func (s *dualRoleState) clearForReuse() { *s = dualRoleState{pending: s.pending[:0]} }
@@ -94,17 +94,18 @@ func (or *dualRoleOracle) verifyShare(n *world.Node, e *effects.Deliver) {
 	}
 	queue := &or.oracles().queue
 	queue.countPass(n, nil)
+	queue.blurTurns(n, nil)
 	for i := range queue.stateOf(n).pending {
 		o := &queue.stateOf(n).pending[i]
 		if o.isNew || !queue.isHead(n, i) || or.w.Failure != nil {
 			continue
 		}
-		if counts, tooOften := queue.countOvertake(n, o); !counts {
+		if counts, tooOften := queue.countOvertake(n, o, nil); !counts {
 			or.countVoid(checkOvertakenByEngine)
 		} else if or.countJudged(checkOvertakenByEngine); tooOften {
 			or.fail(checkOvertakenByEngine, "node %d lets request %d wait although %d grants and reserves overtook it; %d are "+
 				"allowed",
-				n.AsSubject(), oracle.Message(o.request), o.overtakes, pd.InfoOf(n).Cfg.BypassMax)
+				n.AsSubject(), oracle.Message(o.request), o.overtaken.byOthers, pd.InfoOf(n).Cfg.BypassMax)
 		}
 	}
 }
@@ -134,7 +135,7 @@ func (or *dualRoleOracle) countOvertake(n *world.Node) {
 	}
 	state := or.stateOf(n)
 	if state.oldest != t {
-		state.oldest, state.overtakes, state.waitingPeers = t, 0, 0
+		state.oldest, state.overtakes, state.rivals = t, 0, 0
 	}
 	s := pd.StatsOf(n)
 	if hasTenantShares(n) || state.reservedPages+int(or.w.Commands[t-1].Count) > engineShare(n) ||
@@ -143,11 +144,12 @@ func (or *dualRoleOracle) countOvertake(n *world.Node) {
 		return
 	}
 	or.countJudged(checkReserveOvertaken)
-	state.waitingPeers = max(state.waitingPeers, or.oracles().queue.countHeads(n)+1) // The peer that is served counts as well.
-	if state.overtakes++; state.overtakes == int(pd.InfoOf(n).Cfg.BypassMax) && or.oracles().queue.countHeads(n) > 1 {
+	rivals := or.oracles().queue.countRivals(n, nil).byOthers
+	state.rivals = max(state.rivals, rivals+1) // The peer that is served counts as well.
+	if state.overtakes++; state.overtakes == int(pd.InfoOf(n).Cfg.BypassMax) && rivals > 1 {
 		pd.CountConjunction(&or.w.Result, pd.EngineAtBypassLimit)
 	}
-	if state.overtakes > int(pd.InfoOf(n).Cfg.BypassMax)+state.waitingPeers {
+	if state.overtakes > int(pd.InfoOf(n).Cfg.BypassMax)+state.rivals {
 		or.fail(checkReserveOvertaken, "node %d lets ticket %d of its engine wait for pages although peers were served %d times "+
 			"before it; %d are allowed", n.AsSubject(), oracle.Ticket(t), state.overtakes, pd.InfoOf(n).Cfg.BypassMax)
 	}

@@ -97,10 +97,11 @@ type pendingRequest struct {
 	cancelled       bool            // the read was cancelled
 	job             int             `snap:"skip"` // the job of the request, counted from 1
 	unwanted        bool            // the request was abandoned during the read
-	overtakes       int             // grants to different classes while the request was the first of a class
+	overtaken       overtakeCounts  // grants to different classes while the request was the first of a class
 	carriedBytes    int             `snap:"skip"` // bytes of chunks in the message, and of their length
-	passesMax       int             `snap:"skip"` // requests and reserves of other classes that may have been served while this one waited
-	maxHeads        int             // the largest number of peers that had a request waiting at the same time
+	passes          overtakeCounts  `snap:"skip"` // requests and reserves of other classes that may have been served while this one waited
+	rivals          overtakeCounts  // the largest number of rivals that had a request waiting at the same time
+	servedLast      turnsTaken      `snap:"skip"`
 }
 
 // isSameClass reports whether two waiters are of the same fairness class.
@@ -263,6 +264,9 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	if or.countPass(n, &w); or.w.Failure != nil {
 		return
 	}
+	if w.keyCount > 0 && (w.continued || grant == 0 && len(stored) == 0) {
+		or.blurTurns(n, &w)
+	}
 	or.oracles().prompt.verifyRefusal(n, &w)
 	or.oracles().peerRows.verifyReply(n, &w)
 	or.oracles().plainCounts.verifyForm(n, &w, body)
@@ -283,6 +287,7 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 		or.oracles().requestEnds.recordGranted(n, &w)
 		or.verifyPeerOrder(n, &w, i)
 		if or.w.Failure == nil && !w.continued {
+			or.verifyTurn(n, &w, len(stored))
 			or.verifyOvertaken(n, &w, i)
 		}
 		return
@@ -344,6 +349,7 @@ func (or *queueOracle) verifyServed(n *world.Node, w *pendingRequest, place int,
 		or.stateOf(n).operationGrants[op] = id
 	}
 	if !w.continued {
+		or.verifyTurn(n, w, len(n.Grants[id].Pages))
 		or.verifyOvertaken(n, w, place)
 	}
 }

@@ -86,6 +86,7 @@ func (or *queueOracle) beginRead(n *world.Node, t *world.Transfer) {
 	if or.verifyPeerOrder(n, w, i); or.w.Failure != nil {
 		return
 	}
+	or.verifyTurn(n, w, len(t.Pairs))
 	or.verifyOvertaken(n, w, i)
 	or.oracles().tenantShares.verifyTaken(n, w.tenant, len(t.Pairs), len(t.Pairs), "reads into")
 	or.countPass(n, w)

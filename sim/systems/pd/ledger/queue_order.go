@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -23,30 +24,39 @@ func (or *queueOracle) verifyOvertaken(n *world.Node, w *pendingRequest, place i
 		if o.isSameClass(w) || !or.isHead(n, i) || or.w.Failure != nil {
 			continue
 		}
-		if counts, tooOften := or.countOvertake(n, o); !counts {
+		if counts, tooOften := or.countOvertake(n, o, w); !counts {
 			or.countVoid(checkOvertaken)
 		} else if or.countJudged(checkOvertaken); tooOften {
-			or.fail(checkOvertaken, "node %d lets request %d wait although %d grants and reserves overtook it; %d are allowed",
-				n.AsSubject(), oracle.Message(o.request), o.overtakes, pd.InfoOf(n).Cfg.BypassMax)
+			or.fail(checkOvertaken, "node %d lets request %d wait although its origin was overtaken %d times, and its name %d times by "+
+				"others of the origin; %d are allowed", n.AsSubject(), oracle.Message(o.request), o.overtaken.byOthers,
+				o.overtaken.bySiblings, pd.InfoOf(n).Cfg.BypassMax)
 		}
 	}
 }
 
-// countOvertake counts that a request of another class was served before o, which is the first request of a class. The
-// results are whether that counts, and whether o was overtaken too often (L7). A request that waits for room in the
-// peer's share, or for more than pages, was not overtaken.
-func (or *queueOracle) countOvertake(n *world.Node, o *pendingRequest) (counts, tooOften bool) {
-	s := pd.StatsOf(n)
-	if !o.canBeServed(n) || or.peerPagesMax(n, &s, o)+o.pageCount > pageShare(n) || or.mayExceedOrigin(n, &s, o) ||
+// countOvertake counts that a request of another class, or the node's own engine if w is nil, was served before o, which
+// is the first request of a class. The results are whether that counts, and whether o was overtaken too often (L7). A
+// request that waits for room in the peer's share, or for more than pages, was not overtaken.
+func (or *queueOracle) countOvertake(n *world.Node, o, w *pendingRequest) (counts, tooOften bool) {
+	s, kin := pd.StatsOf(n), strangers
+	if w != nil {
+		kin = or.kinOf(n, o, w)
+	}
+	if kin == unknownKin || !o.canBeServed(n) || or.peerPagesMax(n, &s, o)+o.pageCount > pageShare(n) || or.mayExceedOrigin(n, &s, o) ||
 		or.oracles().tenantShares.mayExceed(n, &s, o.tenant, o.pageCount) || mayExceedGrants(n, &s) {
 		return false, false
 	}
-	// From each of the rival classes, a request that was overtaken as often may be served first.
-	o.maxHeads = max(o.maxHeads, or.countHeads(n))
-	if o.overtakes++; o.overtakes == int(pd.InfoOf(n).Cfg.BypassMax) && or.oracles().dualRole.oldestReserve(n) != 0 {
+	// From each of the rival origins or names, a request that was overtaken as often may be served first.
+	rivals, limit := or.countRivals(n, o), int(pd.InfoOf(n).Cfg.BypassMax)
+	o.rivals = overtakeCounts{max(o.rivals.byOthers, rivals.byOthers), max(o.rivals.bySiblings, rivals.bySiblings)}
+	count, most := &o.overtaken.byOthers, limit+o.rivals.byOthers
+	if kin == siblings {
+		count, most = &o.overtaken.bySiblings, limit+o.rivals.bySiblings
+	}
+	if *count++; *count == limit && or.oracles().dualRole.oldestReserve(n) != 0 {
 		pd.CountConjunction(&or.w.Result, pd.PeerAtBypassLimit)
 	}
-	return true, o.overtakes > int(pd.InfoOf(n).Cfg.BypassMax)+o.maxHeads
+	return true, *count > most
 }
 
 // countPass counts that a request was served, or may have been, against the waiting requests of other classes. The node's
@@ -57,30 +67,36 @@ func (or *queueOracle) countPass(n *world.Node, w *pendingRequest) {
 	}
 	state := or.stateOf(n)
 	for i := range state.pending {
-		if o := &state.pending[i]; w == nil || !o.isSameClass(w) {
-			o.passesMax++
+		o := &state.pending[i]
+		if w != nil && o.isSameClass(w) {
+			continue
 		}
+		kin := strangers
+		if w != nil {
+			kin = or.kinOf(n, o, w)
+		}
+		if kin != strangers {
+			o.passes.bySiblings++
+		}
+		if kin != siblings {
+			o.passes.byOthers++
+		}
+	}
+	if w != nil {
+		or.endOvertakes(n, w)
 	}
 }
 
-// mayCollect reports whether pages may be kept for a request that waits for more pages than are free, because the
-// request was passed as often as is allowed.
-func (o *pendingRequest) mayCollect(n *world.Node) bool {
-	cfg := &pd.InfoOf(n).Cfg
-	return cfg.Shares || cfg.Layers > 0 || o.passesMax >= int(cmp.Or(cfg.BypassMax, 16))
-}
-
-// countHeads counts the classes with a request that waits or may wait. The node's own engine is a class.
-func (or *queueOracle) countHeads(n *world.Node) (count int) {
-	if isDualRole(n) {
-		count++
+// mayCollect reports whether pages may be kept for o, a request that waits for more pages than are free, while w waits,
+// or while the node's own engine does if w is nil. o must have been passed as often as is allowed: by siblings if w is
+// one, and otherwise by other origins.
+func (or *queueOracle) mayCollect(n *world.Node, o, w *pendingRequest) bool {
+	cfg, kin := &pd.InfoOf(n).Cfg, strangers
+	if w != nil {
+		kin = or.kinOf(n, o, w)
 	}
-	for i := range or.stateOf(n).pending {
-		if or.isHead(n, i) || or.isTenantHead(n, i) {
-			count++
-		}
-	}
-	return count
+	limit := int(cmp.Or(cfg.BypassMax, 16))
+	return cfg.Shares || cfg.Layers > 0 || kin != siblings && o.passes.byOthers >= limit || kin != strangers && o.passes.bySiblings >= limit
 }
 
 // isTenantHead reports whether a request may be the first of a class, because all earlier ones may be held back by the
@@ -123,16 +139,27 @@ func mayExceedGrants(n *world.Node, s *rank.Stats) bool {
 	return 2*s.Grants >= int(pd.InfoOf(n).Cfg.GrantsMax)
 }
 
-// verifyNoNeedlessWait fails the run if the first request of every class, including the class of the node's own engine,
-// could be served with the free pages. If any first request could not be served, the free pages may be kept for that
-// request, but only if it was overtaken as often as is allowed.
+// mayKeepFrom reports whether w, or a Reserve of the node's own engine if w is nil, may have to wait while pages are kept:
+// for a request for more pages than are free, or for an origin whose servable request waits for such a sibling.
+func (or *queueOracle) mayKeepFrom(n *world.Node, short, waiting []*pendingRequest, w *pendingRequest) bool {
+	if slices.ContainsFunc(short, func(o *pendingRequest) bool { return or.mayCollect(n, o, w) }) {
+		return true
+	}
+	return slices.ContainsFunc(waiting, func(x *pendingRequest) bool {
+		return x != w && or.mayCollect(n, x, w) && slices.ContainsFunc(short, func(o *pendingRequest) bool {
+			return or.kinOf(n, o, x) != strangers && or.mayCollect(n, o, x)
+		})
+	})
+}
+
+// verifyNoNeedlessWait fails the run if the first request of a class, including the class of the node's own engine, could
+// be served with the free pages, unless pages may be kept for the first request of another class (mayCollect).
 func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 	if n.Draining || n.Busy {
 		return
 	}
 	reserve, servable := or.oracles().dualRole.findServableReserve(n, s)
-	var waiting *pendingRequest
-	kept := false
+	var waiting, short []*pendingRequest // servable requests, and requests for more pages than are free
 	if reserve != 0 && !servable {
 		or.countVoid(checkNeedlessWait)
 		return
@@ -146,18 +173,14 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 		if n.IsCache { // Chunks that are present already make no room for the rest.
 			room, pages = room+s.PagesEvictable, o.keyCount
 		}
-		if pages > room && !o.mayCollect(n) {
+		if pages > room {
 			if hasTenantShares(n) { // A request of another tenant may be behind it.
 				or.countVoid(checkCollect)
 				return
 			}
 			or.countJudged(checkCollect)
-			kept = true
+			short = append(short, o)
 			continue
-		}
-		if pages > room {
-			or.countJudged(checkNeedlessWait)
-			return
 		}
 		if or.peerPagesMax(n, s, o)+o.pageCount > pageShare(n) || or.mayExceedOrigin(n, s, o) || mayExceedGrants(n, s) ||
 			s.Entries+o.keyCount > s.PagesTotal ||
@@ -170,15 +193,24 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 			continue
 		}
 		or.countJudged(checkNeedlessWait)
-		waiting = o
+		waiting = append(waiting, o)
 	}
-	if reserve != 0 {
+	keepsFrom := func(w *pendingRequest) bool { return or.mayKeepFrom(n, short, waiting, w) }
+	if reserve != 0 && !keepsFrom(nil) {
 		or.oracles().dualRole.failNeedlessWait(n, s, reserve)
-	} else if kept && waiting != nil {
-		or.fail(checkCollect, "node %d lets request %d wait for %d of %d free pages, for a request that was passed less than %d times",
-			n.AsSubject(), oracle.Message(waiting.request), waiting.pageCount, s.PagesFree, pd.InfoOf(n).Cfg.BypassMax)
-	} else if waiting != nil {
-		or.fail(checkNeedlessWait, "node %d has %d pages free and lets request %d wait for %d",
-			n.AsSubject(), s.PagesFree, oracle.Message(waiting.request), waiting.pageCount)
+		return
+	}
+	for _, w := range waiting {
+		switch {
+		case keepsFrom(w):
+		case len(short) > 0:
+			or.fail(checkCollect, "node %d lets request %d wait for %d of %d free pages, for a request that was passed less than %d times",
+				n.AsSubject(), oracle.Message(w.request), w.pageCount, s.PagesFree, pd.InfoOf(n).Cfg.BypassMax)
+			return
+		default:
+			or.fail(checkNeedlessWait, "node %d has %d pages free and lets request %d wait for %d",
+				n.AsSubject(), s.PagesFree, oracle.Message(w.request), w.pageCount)
+			return
+		}
 	}
 }
