@@ -169,6 +169,36 @@ func TestOwnTenants(t *testing.T) {
 	}
 }
 
+// A batch of chunks of two tenants is refused, whether a peer asks for pages or offers the chunks, or the engine puts them: its
+// pages count in the share of one tenant.
+func TestBatchOfTwoTenants(t *testing.T) {
+	const roles = effects.RolePrefill | effects.RoleDecode
+	r := newTenantRank(t, nil)
+	peer := effects.Incarnation{0xA0, 1}
+	r.sendAs(alice, roles, effects.ChannelInit, helloOf(peer))
+	keys := append(keysOfTenant(tenantA, "1"), keysOfTenant(tenantB, "3")...)
+	for of, m := range messagesOf(peer, keys, 1) {
+		if m.channel != effects.ChannelAlloc || of == "a request with chunks" {
+			continue // A query or a get takes no pages, and this rank takes no chunks with a request.
+		}
+		r.now++
+		replies := r.sendAs(alice, roles, m.channel, m.body)
+		if len(replies) == 0 || codeOf(t, replies[0]) != effects.Malformed || !strings.Contains(string(replies[0]), "keys[1]") {
+			t.Errorf("%s of two tenants is answered by %q", of, replies)
+		}
+	}
+	put := &engine.Put{Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("r"), Keys: keys, Layout: layout,
+		LastChunkTokens: 4,
+		Pages:           append([]effects.Page(nil), r.outcomes[r.command(&engine.Reserve{Count: 2})].Pages...)}
+	for i := range put.Pages {
+		put.Pages[i].Length = 32
+	}
+	d := r.outcomes[r.command(put)]
+	if d.Code != effects.Invalid || d.Why == nil || d.Why.Field != "Keys[1]" || !strings.Contains(d.Why.Theirs, "keys of one tenant") {
+		t.Errorf("a put of two tenants ends with %v, %+v", d.Code, d.Why)
+	}
+}
+
 // Layers of one message are of one tenant, as the chunks of a batch are.
 func TestLayersOfTwoTenants(t *testing.T) {
 	r := newServing(t, func(c *Config) { c.Layers, c.BundlesMax, c.Pages = 3, 4, 12 })

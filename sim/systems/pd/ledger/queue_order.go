@@ -91,12 +91,22 @@ func (or *queueOracle) countPass(n *world.Node, w *pendingRequest) {
 // or while the node's own engine does if w is nil. o must have been passed as often as is allowed: by siblings if w is
 // one, and otherwise by other origins.
 func (or *queueOracle) mayCollect(n *world.Node, o, w *pendingRequest) bool {
-	cfg, kin := &pd.InfoOf(n).Cfg, strangers
+	kin := strangers
 	if w != nil {
 		kin = or.kinOf(n, o, w)
 	}
-	limit := int(cmp.Or(cfg.BypassMax, 16))
-	return cfg.Shares || cfg.Layers > 0 || kin != siblings && o.passes.byOthers >= limit || kin != strangers && o.passes.bySiblings >= limit
+	limit := bypassLimit(n)
+	return kin != siblings && o.passes.byOthers >= limit || kin != strangers && o.passes.bySiblings >= limit
+}
+
+// bypassLimit returns how often a request is certainly passed before pages are kept for it. On a node with passes that
+// are not counted here it is 0.
+func bypassLimit(n *world.Node) int {
+	cfg := &pd.InfoOf(n).Cfg
+	if cfg.Shares || cfg.Layers > 0 {
+		return 0
+	}
+	return int(cmp.Or(cfg.BypassMax, 16))
 }
 
 // isTenantHead reports whether a request may be the first of a class, because all earlier ones may be held back by the
@@ -178,7 +188,11 @@ func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
 				or.countVoid(checkCollect)
 				return
 			}
-			or.countJudged(checkCollect)
+			if max(o.passes.byOthers, o.passes.bySiblings) < bypassLimit(n) {
+				or.countJudged(checkCollect)
+			} else {
+				or.countJudged(checkNeedlessWait)
+			}
 			short = append(short, o)
 			continue
 		}

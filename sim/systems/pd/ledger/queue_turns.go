@@ -159,7 +159,7 @@ func (or *queueOracle) couldTakePages(n *world.Node, s *rank.Stats, o *pendingRe
 	state := or.stateOf(n)
 	for i := range state.pending { // Pages may be kept for another name of the origin.
 		if x := &state.pending[i]; !x.isSameClass(o) && x.keyCount > 0 && or.kinOf(n, x, o) != strangers &&
-			x.passes.bySiblings >= int(pd.InfoOf(n).Cfg.BypassMax) {
+			x.passes.bySiblings >= bypassLimit(n) {
 			return false
 		}
 	}
