@@ -202,7 +202,8 @@ var rooms = []room{
 	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
 		"runtime/internal/netpoll", "runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
 	// The proxy for engines uses only HTTP and metrics, and no node.
-	{name: "runtime/proxy", own: []string{"effects", "runtime/buildinfo", "runtime/internal/door", "runtime/internal/loglimit", "runtime/secure", "runtime/span"},
+	{name: "runtime/proxy", own: []string{"effects", "runtime/buildinfo", "runtime/internal/door", "runtime/internal/loglimit",
+		"runtime/secure", "runtime/span"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "go.yaml.in/yaml/v4")},
 	// The interface for operators sees all that a process may run, and only commands import it.
 	{name: "runtime/operator", own: []string{"effects", "fsm/rank", "runtime", "runtime/attach", "runtime/directory", "runtime/secure"},
