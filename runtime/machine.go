@@ -21,6 +21,7 @@ type machine interface {
 	Incarnation() effects.Incarnation
 	Stats() rank.Stats
 	ListUnfinished() []rank.Unfinished
+	AppendHolds(to []rank.Hold) []rank.Hold
 	PutFits(keys [][]byte) int
 	RecallFits(request []byte, keys [][]byte) int
 	BringFits(request []byte, keys [][]byte, mode p2p.Mode) int

@@ -72,6 +72,16 @@ func (n *Node) Snapshot(ctx context.Context) Snapshot {
 	return s
 }
 
+// Holds returns what peers and puts hold of the node, and the time of the node's clock, which the times of the holds are
+// of. It is false if the machine did not answer until ctx ended.
+func (n *Node) Holds(ctx context.Context) (all []rank.Hold, at effects.Time, answered bool) {
+	var holds []rank.Hold // written by the loop, perhaps after this call has returned
+	if !n.loop.runBetweenUntil(ctx, func() { holds = n.machine.AppendHolds(nil) }) {
+		return nil, 0, false
+	}
+	return holds, now(), true
+}
+
 // A TableLimit is the limit of a table of the machine, as configured.
 type TableLimit struct {
 	Table string // as in rank.Stats, in lower case

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -24,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/attach"
 	"github.com/kvferry/kvferry/runtime/config"
@@ -475,6 +477,11 @@ func TestFullPoolIsShown(t *testing.T) {
 			t.Fatalf("a full pool is not shown: %s", body)
 		}
 	}
+	id := from.Incarnation()
+	wantHold(t, s, hold{Kind: "waiting", Peer: hex.EncodeToString(id[:4]), Pages: 1})
+	to4, at := to.Incarnation(), peerOf(to)
+	wantHold(t, serve(t, Config{Sources: []Source{Node(from, nil)}}), hold{Kind: "put", Peer: hex.EncodeToString(to4[:4]), Pages: 1,
+		Addr: fmt.Sprintf("127.0.0.1:%d", at.AllocPort)})
 	for _, pages := range held {
 		if err := pages.Release(context.Background()); err != nil {
 			t.Fatal(err)
@@ -482,5 +489,43 @@ func TestFullPoolIsShown(t *testing.T) {
 	}
 	if err := <-waiting; err != nil {
 		t.Errorf("the put that waited: %v", err)
+	}
+}
+
+// wantHold checks that a node has one hold, of which the age is known.
+func wantHold(t *testing.T, s *Server, want hold) {
+	t.Helper()
+	_, body := get(t, client(t, &http.Transport{}), "http://"+s.Addr().String()+"/holds?older=1ns")
+	var got holdsAnswer
+	if err := json.Unmarshal([]byte(body), &got); err != nil || got.Count != 1 || len(got.Holds) != 1 || got.Holds[0].AgeSeconds <= 0 {
+		t.Fatalf("%v: the holds are %s, want one with its age", err, body)
+	}
+	if got.Holds[0].AgeSeconds = 0; got.Holds[0] != want {
+		t.Errorf("the hold is %+v, want %+v", got.Holds[0], want)
+	}
+}
+
+// Holds are listed from the oldest, and only those that are old enough.
+func TestHoldsByAge(t *testing.T) {
+	all := []rank.Hold{{Kind: rank.HoldShared, Until: 50e9}, {Kind: rank.HoldGrant, Since: 30e9, Until: 90e9, Revoked: true},
+		{Kind: rank.HoldPut, Since: 10e9}}
+	for older, want := range map[time.Duration]string{0: "put grant shared", 20 * time.Second: "put", time.Minute: ""} {
+		var kinds []string
+		got := listHolds(slices.Clone(all), 40e9, older)
+		for _, h := range got.Holds {
+			kinds = append(kinds, h.Kind)
+		}
+		if strings.Join(kinds, " ") != want || got.Count != len(kinds) {
+			t.Errorf("older than %v: %v, want %q", older, kinds, want)
+		}
+		if older == 0 && (got.Holds[0].AgeSeconds != 30 || *got.Holds[1].EndsInSeconds != 50 || !got.Holds[1].Revoked ||
+			got.Holds[2].AgeSeconds != -1) {
+			t.Errorf("the holds are %+v", got.Holds)
+		}
+	}
+	s := serve(t, Config{Sources: []Source{Node(openNode(t, "sender", NewTimer()), nil)}})
+	status, body := get(t, client(t, &http.Transport{}), "http://"+s.Addr().String()+"/holds?older=soon")
+	if status != http.StatusBadRequest || !strings.Contains(body, "give a time such as 60s") {
+		t.Errorf("%d %s", status, body)
 	}
 }

@@ -126,6 +126,11 @@ func NewHandler(version string, sources ...Source) http.Handler {
 		registry.MustRegister(s.Collectors...)
 	}
 	mux := http.NewServeMux()
+	for _, s := range sources {
+		for path, serve := range s.Pages {
+			mux.HandleFunc("GET "+path, serve)
+		}
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) { serveChecks(w, r, sources, true) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { serveChecks(w, r, sources, false) })

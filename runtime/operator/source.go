@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +26,8 @@ type Source struct {
 	// State returns what the state of the process says of the part; it is encoded as JSON. It must return by the time
 	// that ctx ends.
 	State func(ctx context.Context) any
+	// Pages serves further paths, such as /holds.
+	Pages map[string]http.HandlerFunc
 }
 
 // A Check is a condition that a process should fulfil.
@@ -57,7 +60,7 @@ var errStuck = fmt.Errorf("the event loop has not answered within %v: read /debu
 func Node(n *runtime.Node, t *Timer) Source {
 	s := Source{Name: "node", Collectors: []prometheus.Collector{nodeCollector{n}}, State: func(ctx context.Context) any {
 		return nodeState(n, n.Snapshot(ctx))
-	}}
+	}, Pages: map[string]http.HandlerFunc{"/holds": func(w http.ResponseWriter, r *http.Request) { serveHolds(w, r, n) }}}
 	if t != nil {
 		s.Collectors = append(s.Collectors, t.seconds, t.stages)
 	}

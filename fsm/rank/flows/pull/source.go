@@ -262,6 +262,9 @@ func (f *Source) removePut(e *flow.Env, h table.Handle, p *putRow) {
 	f.puts.Remove(h)
 }
 
+// EachPut calls visit with every put.
+func (f *Source) EachPut(visit func(*put.Row)) { f.puts.EachPut(visit) }
+
 // CountUnfinished returns the number of puts that a drain waits for.
 func (f *Source) CountUnfinished(e *flow.Env) int { return f.puts.CountUnfinished(e) }
 

@@ -354,6 +354,9 @@ func (f *Source) StopCarriedPut(e *flow.Env, h table.Handle) {
 	}
 }
 
+// EachPut calls visit with every put.
+func (f *Source) EachPut(visit func(*put.Row)) { f.puts.EachPut(visit) }
+
 // CountUnfinished returns the number of puts that a drain waits for.
 func (f *Source) CountUnfinished(e *flow.Env) int { return f.puts.CountUnfinished(e) }
 

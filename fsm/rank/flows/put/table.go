@@ -222,6 +222,15 @@ func (t *Table[P, R]) TakeFinal(e *flow.Env, peer table.Handle) (table.Handle, e
 	return h, conn
 }
 
+// EachPut calls visit with every put, in the order of the slots.
+func (t *Table[P, R]) EachPut(visit func(*Row)) {
+	for slot := range t.Slots() {
+		if h := t.At(slot); h != 0 {
+			visit(t.rowAt(h))
+		}
+	}
+}
+
 // CountUnfinished returns the number of puts that a drain waits for. A put that is over, and only has a final message
 // to send to a peer that cannot be reached, is not counted, because the end of the peer's lease has the same effect in
 // time. The count is kept for each peer, of which there are at most tables.peers. So no put is visited, however many

@@ -32,6 +32,9 @@ func (r *Row) EnterPhase(e *flow.Env, next effects.Phase) {
 	t.since, t.phase, t.readyBefore = e.Now, next, ready
 }
 
+// Began returns when the put began.
+func (r *Row) Began() effects.Time { return r.times.began }
+
 // report returns the times of a put that ends now.
 func (r *Row) report(e *flow.Env) *effects.Report {
 	r.EnterPhase(e, r.times.phase)

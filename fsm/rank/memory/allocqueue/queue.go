@@ -235,6 +235,15 @@ func (p *Queue) At(slot int32) (table.Handle, *Row) {
 // Slots returns the end of the range of slots for At.
 func (p *Queue) Slots() int32 { return p.rows.Slots() }
 
+// EachWaiting calls visit with every request that waits, in the order of the slots.
+func (p *Queue) EachWaiting(visit func(*Row)) {
+	for slot := range p.rows.Slots() {
+		if h := p.rows.At(slot); h != 0 {
+			visit(p.rows.Get(h))
+		}
+	}
+}
+
 // FirstOf returns the request of a class that is answered first when all are refused, or zero if none waits.
 func (p *Queue) FirstOf(class int) table.Handle {
 	if h := p.queues[class].Front(); h != 0 {

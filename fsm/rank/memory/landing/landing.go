@@ -199,6 +199,18 @@ func (l *Landings) FindOperation(v *env.Env, peer effects.Incarnation, operation
 // At returns the landing at a slot. The caller has a completion that belongs to the landing.
 func (l *Landings) At(slot int32) *Landing { return &l.rows[slot] }
 
+// EachLanding calls visit with every landing, in the order of the slots.
+func (l *Landings) EachLanding(visit func(*Landing)) {
+	for i := range l.rows {
+		if x := &l.rows[i]; x.live {
+			visit(x)
+		}
+	}
+}
+
+// GrantedAt returns when the pages were granted.
+func (x *Landing) GrantedAt() effects.Time { return x.grantedAt }
+
 // OnTimer returns the landing at a slot after the deadline of the landing has passed.
 func (l *Landings) OnTimer(v *env.Env, slot int32) *Landing {
 	x := &l.rows[slot]

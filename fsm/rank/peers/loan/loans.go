@@ -105,6 +105,18 @@ func ReaderOf(peer *link.Incarnation) lease.Reader {
 	return lease.Reader{Principal: peer.Principal(), PeerID: id, SelfID: peer.SelfID(), KeepsLeases: peer.KeepsLeases()}
 }
 
+// EachLoan calls visit with every loan, in the order of the slots.
+func (l *Loans) EachLoan(visit func(*Loan)) {
+	for slot := range l.rows.Slots() {
+		if h := l.rows.At(slot); h != 0 {
+			visit(l.rows.Get(h))
+		}
+	}
+}
+
+// Until returns when the lease ends, unless it is renewed.
+func (x *Loan) Until() effects.Time { return x.until }
+
 // Pages returns the pages of the loan in the order of their keys.
 func (x *Loan) Pages() []effects.Page { return x.pages }
 
