@@ -56,14 +56,14 @@ func (n *Node) listUnfinished() []rank.Unfinished {
 	return nil
 }
 
-// describeUnfinished returns what a drain waits for as text, such as "2 puts, 1 fetches".
+// describeUnfinished returns what a drain waits for as text, such as "puts: 2; fetches: 1".
 func describeUnfinished(all []rank.Unfinished) string {
 	if len(all) == 0 {
 		return "nothing that the machine counts"
 	}
 	parts := make([]string, len(all))
 	for i, x := range all {
-		parts[i] = fmt.Sprintf("%d %s", x.Count, x.Kind)
+		parts[i] = fmt.Sprintf("%s: %d", x.Kind, x.Count)
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, "; ")
 }

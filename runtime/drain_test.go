@@ -37,7 +37,7 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 		_, err := s.Drain(within(t))
 		drained <- err
 	}()
-	const want = "1 reservations"
+	const want = "reservations: 1"
 	if line := <-w.lines; !strings.Contains(line, want) {
 		t.Errorf("the log says %q, want %q", line, want)
 	}

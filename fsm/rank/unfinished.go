@@ -19,7 +19,6 @@ var flowUnfinished = [kernel.OwnerCount]string{
 	kernel.OwnerPushSource:   "puts",
 	kernel.OwnerPullSource:   "offers whose chunks peers have not all read",
 	kernel.OwnerPullTarget:   "done messages to peers",
-	kernel.OwnerEngine:       "reservations, and requests whose end the proxy is to be told",
 	kernel.OwnerRecallSource: "recalls from peers",
 	kernel.OwnerRecallTarget: "leases of recalled chunks",
 	kernel.OwnerP2POwner:     "leases of shared chunks",
@@ -48,7 +47,8 @@ func (r *Rank) eachUnfinished(e *flow.Env, yield func(Unfinished)) {
 	for _, owner := range r.flows.all {
 		yield(Unfinished{flowUnfinished[owner], r.flowOf(owner).CountUnfinished(e)})
 	}
-	yield(Unfinished{flowUnfinished[kernel.OwnerEngine], r.flowOf(kernel.OwnerEngine).CountUnfinished(e)})
+	yield(Unfinished{"reservations", r.commands.CountReserves()})
+	yield(Unfinished{"requests whose end the proxy is to be told", r.commands.CountUnnotified()})
 	yield(Unfinished{flowUnfinished[kernel.OwnerRegistrar], r.registrar.CountActive()})
 	for _, x := range countRooms(e) {
 		yield(x)

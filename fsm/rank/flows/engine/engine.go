@@ -183,11 +183,8 @@ func (x *Engine) OnTimer(v *env.Env, ref kernel.Ref) {
 // DrainFirst refuses the first reservation that waits, and reports whether there was one.
 func (x *Engine) DrainFirst(v *env.Env) bool { return x.reserves.failFirst(v, effects.Draining) }
 
-// CountUnfinished returns the number of rows that a drain waits for here: reservations, and requests of which the proxy
-// is to be notified.
-func (x *Engine) CountUnfinished() int {
-	return x.reserves.len() + x.proxy.countUnnotified(&x.requests)
-}
+// CountUnnotified returns the number of requests of which the proxy is to be notified.
+func (x *Engine) CountUnnotified() int { return x.proxy.countUnnotified(&x.requests) }
 
 // CountReserves returns the number of reservations, waiting ones included.
 func (x *Engine) CountReserves() int { return x.reserves.len() }

@@ -265,12 +265,13 @@ func (or *putTimeOracle) verifyReport(n *world.Node, e *effects.Observe) {
 		if told[p] == measured[p] {
 			continue
 		}
-		check := checkPutPhases
+		const text = "node %d ends put %d and reports %d ns of its time as %s, and %d ns were"
+		args := []any{n.AsSubject(), oracle.Ticket(x.ticket), told[p], effects.Phase(p), measured[p]}
 		if p := effects.Phase(p); p == effects.PhaseHandshake || p == effects.PhaseQueue {
-			check = checkPutWaits
+			or.fail(checkPutWaits, text, args...)
+		} else {
+			or.fail(checkPutPhases, text, args...)
 		}
-		or.fail(check, "node %d ends put %d and reports %d ns of its time as %s, and %d ns were",
-			n.AsSubject(), oracle.Ticket(x.ticket), told[p], effects.Phase(p), measured[p])
 		return
 	}
 }
