@@ -124,9 +124,9 @@ type Stats struct {
 	ArenaFree        int `json:"arena_free"`
 	DeviceTotal      int `json:"device_total"` // the device pool of a node that shares, its second pool
 	DeviceFree       int `json:"device_free"`
-	Pinned           int `json:"pinned"`     // pages pinned for peers
-	Goroutines       int `json:"goroutines"` // of the process
-	Offers           int `json:"offers"`     // offers of a delayed pull that are deferred until the engine fetches
+	Pinned           int `json:"pinned"`               // pages pinned for peers
+	Goroutines       int `json:"goroutines,omitempty"` // of the process
+	Offers           int `json:"offers"`               // offers of a delayed pull that are deferred until the engine fetches
 	Fetches          int `json:"fetches"`
 	Staged           int `json:"staged"`      // staging pages that fetches read into
 	StagedMax        int `json:"staged_max"`  // the maximum since the start
