@@ -572,4 +572,5 @@ regressions: ## As mutants, and write the kept plans of the known defects anew (
 .PHONY: clean
 clean: ## Remove what was built, cached tools included.
 	rm -f bin/kvferry bin/kvferry-nightly
-	rm -rf $(CACHE) dist
+	rm -rf $(CACHE)
+	[ ! -e dist/.made-by-make-release ] || rm -rf dist

@@ -249,11 +249,8 @@ func (c *cluster) forgetNotification(request string) {
 // nodeProcesses returns the current processes of all nodes, without the proxy.
 func (c *cluster) nodeProcesses() []*process {
 	var all []*process
-	if c.prefill != nil {
-		all = append(all, c.prefill.currentProcess())
-	}
-	for i := range c.decodes {
-		all = append(all, c.decodes[i].currentProcess())
+	for _, at := range c.slots() {
+		all = append(all, at.currentProcess())
 	}
 	return all
 }
