@@ -98,6 +98,7 @@ type EngineCall struct {
 	Prefill uint64 `wire:"prefill,omitzero"` // number of the call that began the prefill
 
 	Keys     [][]byte `wire:"keys,omitzero,as=keys"`
+	Domain   []byte   `wire:"domain,omitzero"` // the trust domain whose chunks are accepted (runtime.Get); empty: the agent's own
 	Request  []byte   `wire:"request,omitzero"`
 	Transfer []byte   `wire:"transfer,omitzero"`
 	Engine   []byte   `wire:"engine,omitzero"` // the engine whose blocks are registered
@@ -161,9 +162,9 @@ var callFields = func() (of [callOps]uint64) {
 		CallPreemptPrefill: engineCallPrefill,
 		CallFinishPrefill:  engineCallPrefill | patience,
 		CallDropPrefill:    engineCallPrefill,
-		CallGet:            engineCallKeys | engineCallRequest | engineCallLayered | patience | engineCallTrace,
-		CallContains:       engineCallKeys,
-		CallFetch:          engineCallKeys | engineCallRequest | patience | engineCallTrace,
+		CallGet:            engineCallKeys | engineCallDomain | engineCallRequest | engineCallLayered | patience | engineCallTrace,
+		CallContains:       engineCallKeys | engineCallDomain,
+		CallFetch:          engineCallKeys | engineCallDomain | engineCallRequest | patience | engineCallTrace,
 		CallAbandon:        engineCallRequest | engineCallReason,
 		CallStore:          chunks,
 		CallShare:          chunks,

@@ -746,8 +746,8 @@ var engineCallSchema = schema{
 	name:   "KvfCall",
 	tagged: true,
 	names: []string{
-		tagField, "id", "done", "op", "target", "prefill", "keys", "request", "transfer", "engine", "host",
-		"init_port", "alloc_port", "query_port", "first", "count", "tokens", "layer", "skip", "last",
+		tagField, "id", "done", "op", "target", "prefill", "keys", "domain", "request", "transfer", "engine",
+		"host", "init_port", "alloc_port", "query_port", "first", "count", "tokens", "layer", "skip", "last",
 		"layered", "patience_ns", "layer_ns", "trace", "ranks", "stages", "producers", "groups", "firsts",
 		"ends", "blocks", "code", "reason",
 	},
@@ -762,39 +762,40 @@ const (
 	engineCallTarget     = 1 << 4
 	engineCallPrefill    = 1 << 5
 	engineCallKeys       = 1 << 6
-	engineCallRequest    = 1 << 7
-	engineCallTransfer   = 1 << 8
-	engineCallEngine     = 1 << 9
-	engineCallHost       = 1 << 10
-	engineCallInitPort   = 1 << 11
-	engineCallAllocPort  = 1 << 12
-	engineCallQueryPort  = 1 << 13
-	engineCallFirst      = 1 << 14
-	engineCallCount      = 1 << 15
-	engineCallTokens     = 1 << 16
-	engineCallLayer      = 1 << 17
-	engineCallSkip       = 1 << 18
-	engineCallLast       = 1 << 19
-	engineCallLayered    = 1 << 20
-	engineCallPatienceNS = 1 << 21
-	engineCallLayerNS    = 1 << 22
-	engineCallTrace      = 1 << 23
-	engineCallRanks      = 1 << 24
-	engineCallStages     = 1 << 25
-	engineCallProducers  = 1 << 26
-	engineCallGroups     = 1 << 27
-	engineCallFirsts     = 1 << 28
-	engineCallEnds       = 1 << 29
-	engineCallBlocks     = 1 << 30
-	engineCallCode       = 1 << 31
-	engineCallReason     = 1 << 32
+	engineCallDomain     = 1 << 7
+	engineCallRequest    = 1 << 8
+	engineCallTransfer   = 1 << 9
+	engineCallEngine     = 1 << 10
+	engineCallHost       = 1 << 11
+	engineCallInitPort   = 1 << 12
+	engineCallAllocPort  = 1 << 13
+	engineCallQueryPort  = 1 << 14
+	engineCallFirst      = 1 << 15
+	engineCallCount      = 1 << 16
+	engineCallTokens     = 1 << 17
+	engineCallLayer      = 1 << 18
+	engineCallSkip       = 1 << 19
+	engineCallLast       = 1 << 20
+	engineCallLayered    = 1 << 21
+	engineCallPatienceNS = 1 << 22
+	engineCallLayerNS    = 1 << 23
+	engineCallTrace      = 1 << 24
+	engineCallRanks      = 1 << 25
+	engineCallStages     = 1 << 26
+	engineCallProducers  = 1 << 27
+	engineCallGroups     = 1 << 28
+	engineCallFirsts     = 1 << 29
+	engineCallEnds       = 1 << 30
+	engineCallBlocks     = 1 << 31
+	engineCallCode       = 1 << 32
+	engineCallReason     = 1 << 33
 )
 
 // fieldMask returns the fields that the message has, as bits by their place in the schema: the tag, the required
 // ones, and the others that are not zero.
 func (m *EngineCall) fieldMask() uint64 {
 	return maskOf(
-		true, true, len(m.Done) > 0, true, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0,
+		true, true, len(m.Done) > 0, true, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0, len(m.Domain) > 0,
 		len(m.Request) > 0, len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0,
 		m.AllocPort != 0, m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0,
 		m.Skip != 0, m.Last, m.Layered, m.PatienceNS != 0, m.LayerNS != 0, len(m.Trace) > 0, m.Ranks != 0,
@@ -806,12 +807,12 @@ func (m *EngineCall) fieldMask() uint64 {
 // Append appends the message to b.
 func (m *EngineCall) Append(b []byte) []byte {
 	b = appendTag(b, TagEngineCall, 2+countTrue(
-		len(m.Done) > 0, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0, len(m.Request) > 0,
-		len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0, m.AllocPort != 0,
-		m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0, m.Skip != 0, m.Last,
-		m.Layered, m.PatienceNS != 0, m.LayerNS != 0, len(m.Trace) > 0, m.Ranks != 0, m.Stages != 0,
-		len(m.Producers) > 0, len(m.Groups) > 0, len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0,
-		m.Code != 0, len(m.Reason) > 0,
+		len(m.Done) > 0, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0, len(m.Domain) > 0,
+		len(m.Request) > 0, len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0,
+		m.AllocPort != 0, m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0,
+		m.Skip != 0, m.Last, m.Layered, m.PatienceNS != 0, m.LayerNS != 0, len(m.Trace) > 0, m.Ranks != 0,
+		m.Stages != 0, len(m.Producers) > 0, len(m.Groups) > 0, len(m.Firsts) > 0, len(m.Ends) > 0,
+		len(m.Blocks) > 0, m.Code != 0, len(m.Reason) > 0,
 	))
 	b = appendUint(append(b, "\xa2id"...), m.ID)
 	if len(m.Done) > 0 {
@@ -826,6 +827,9 @@ func (m *EngineCall) Append(b []byte) []byte {
 	}
 	if len(m.Keys) > 0 {
 		b = appendTexts(append(b, "\xa4keys"...), m.Keys)
+	}
+	if len(m.Domain) > 0 {
+		b = appendStr(append(b, "\xa6domain"...), m.Domain)
 	}
 	if len(m.Request) > 0 {
 		b = appendStr(append(b, "\xa7request"...), m.Request)
@@ -931,57 +935,59 @@ func (m *EngineCall) Decode(b []byte, lim *Limits) error {
 			m.Prefill = r.readUint64()
 		case 6: // keys
 			m.Keys = r.readKeys(m.Keys)
-		case 7: // request
+		case 7: // domain
+			m.Domain = r.readText()
+		case 8: // request
 			m.Request = r.readText()
-		case 8: // transfer
+		case 9: // transfer
 			m.Transfer = r.readText()
-		case 9: // engine
+		case 10: // engine
 			m.Engine = r.readText()
-		case 10: // host
+		case 11: // host
 			m.Host = r.readText()
-		case 11: // init_port
+		case 12: // init_port
 			m.InitPort = uint32(r.readUint(portMax))
-		case 12: // alloc_port
+		case 13: // alloc_port
 			m.AllocPort = uint32(r.readUint(portMax))
-		case 13: // query_port
+		case 14: // query_port
 			m.QueryPort = uint32(r.readUint(portMax))
-		case 14: // first
+		case 15: // first
 			m.First = r.readUint32()
-		case 15: // count
+		case 16: // count
 			m.Count = r.readUint32()
-		case 16: // tokens
+		case 17: // tokens
 			m.Tokens = r.readUint32()
-		case 17: // layer
+		case 18: // layer
 			m.Layer = r.readUint32()
-		case 18: // skip
+		case 19: // skip
 			m.Skip = r.readUint32()
-		case 19: // last
+		case 20: // last
 			m.Last = r.readBool()
-		case 20: // layered
+		case 21: // layered
 			m.Layered = r.readBool()
-		case 21: // patience_ns
+		case 22: // patience_ns
 			m.PatienceNS = uint64(r.readInstant())
-		case 22: // layer_ns
+		case 23: // layer_ns
 			m.LayerNS = uint64(r.readInstant())
-		case 23: // trace
+		case 24: // trace
 			m.Trace = r.readBin(r.lim.MessageBytes, "MessageBytes")
-		case 24: // ranks
+		case 25: // ranks
 			m.Ranks = r.readUint32()
-		case 25: // stages
+		case 26: // stages
 			m.Stages = r.readUint32()
-		case 26: // producers
+		case 27: // producers
 			m.Producers = r.readTexts(m.Producers)
-		case 27: // groups
+		case 28: // groups
 			m.Groups = r.readUint64s(m.Groups)
-		case 28: // firsts
+		case 29: // firsts
 			m.Firsts = r.readUint64s(m.Firsts)
-		case 29: // ends
+		case 30: // ends
 			m.Ends = r.readUint64s(m.Ends)
-		case 30: // blocks
+		case 31: // blocks
 			m.Blocks = r.readGroups(m.Blocks)
-		case 31: // code
+		case 32: // code
 			m.Code = r.readUint32()
-		case 32: // reason
+		case 33: // reason
 			m.Reason = r.readText()
 		}
 	}

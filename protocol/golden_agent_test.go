@@ -165,7 +165,8 @@ func TestCallOps(t *testing.T) {
 // What an operation does not take is refused by its name, and what it takes is not; a field of 0 is none.
 func TestUnfitFields(t *testing.T) {
 	full := *call(CallUnknown, EngineCall{
-		ID: 1, Done: []uint64{1}, Target: 1, Prefill: 1, Keys: goldenKeys, Request: []byte("r"), Transfer: []byte("t"),
+		ID: 1, Done: []uint64{1}, Target: 1, Prefill: 1, Keys: goldenKeys, Domain: []byte("d"),
+		Request: []byte("r"), Transfer: []byte("t"),
 		Engine: []byte("e"), Host: []byte("h"), InitPort: 1, AllocPort: 1, QueryPort: 1, First: 1, Count: 1, Tokens: 1,
 		Layer: 1, Skip: 1, Last: true, Layered: true, PatienceNS: 1, LayerNS: 1, Trace: []byte{1}, Ranks: 1, Stages: 1,
 		Producers: goldenKeys, Groups: []uint64{1}, Firsts: []uint64{1}, Ends: []uint64{1}, Blocks: [][]uint64{{1}},

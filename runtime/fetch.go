@@ -42,6 +42,7 @@ type Fetch struct {
 	Scatter       Scatter
 	ScatterDevice DeviceScatter
 	ScatterMapped MappedScatter // for a node with a Mapping
+	Domain        string        // the trust domain whose chunks the Fetch accepts, as Get.Domain
 	// Timeout limits the whole fetch: waiting, reading and scattering. The value is capped by the configured
 	// pull.fetch_timeout, which is also the default for 0.
 	Timeout time.Duration
@@ -72,6 +73,10 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	if err := r.node.checkScatter(f.Scatter, f.ScatterDevice, f.ScatterMapped); err != nil {
 		return 0, err
 	}
+	realm, err := r.node.parseDomain("fetch", f.Domain)
+	if err != nil {
+		return 0, err
+	}
 	timeout := time.Duration(r.node.cfg.FetchTimeout)
 	if f.Timeout > 0 {
 		timeout = min(f.Timeout, timeout)
@@ -83,10 +88,10 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 		part := f
 		part.Keys = f.Keys[run[0]:run[1]]
 		part.Timeout = max(time.Until(until), 1)
-		n, started, err := r.fetchPart(ctx, part, run[0])
+		n, started, err := r.fetchPart(ctx, part, realm, run[0])
 		if taken += n; err != nil {
 			if started || run[0] > 0 {
-				r.abandonKeys(f.Request, f.Keys[run[0]:])
+				r.abandonKeys(f.Request, realm, f.Keys[run[0]:])
 			}
 			return taken, err
 		}
@@ -124,12 +129,12 @@ func (n *Node) checkScatter(scatter Scatter, device DeviceScatter, places Mapped
 
 // abandonKeys notifies the senders of the remaining chunks of a fetch that the chunks will not be read. A node that
 // closes notifies the senders itself.
-func (r Receiver) abandonKeys(request string, keys []string) {
+func (r Receiver) abandonKeys(request string, realm effects.Realm, keys []string) {
 	if request == "" {
 		return
 	}
 	for _, run := range splitRuns(len(keys), r.node.keysPerBatch) {
-		body := &engine.GiveUp{Request: []byte(request), Keys: keysToBytes(keys[run[0]:run[1]])}
+		body := &engine.GiveUp{Request: []byte(request), Keys: keysToBytes(keys[run[0]:run[1]]), Realm: realm}
 		t, err := r.node.submitCommand("give up", classEnding, body)
 		if err != nil {
 			return
@@ -140,14 +145,15 @@ func (r Receiver) abandonKeys(request string, keys []string) {
 
 // fetchPart fetches a part of a fetch; base is the index of the part's first chunk in the whole fetch. The results are
 // the number of chunks taken and whether the part began.
-func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, started bool, err error) {
+func (r Receiver) fetchPart(ctx context.Context, f Fetch, realm effects.Realm, base int) (taken int, started bool,
+	err error) {
 	n := r.node
 	scatter := n.driver.newPageScatter(f)
 	e := newScatterer(ctx, n.driver.scatterCalls, func(ctx context.Context, first int, pages []effects.Page) error {
 		return scatter(ctx, base+first, pages)
 	})
 	defer e.cancel()
-	body := &engine.Fetch{Request: []byte(f.Request), Keys: keysToBytes(f.Keys),
+	body := &engine.Fetch{Request: []byte(f.Request), Keys: keysToBytes(f.Keys), Realm: realm,
 		Timeout: commandTimeout(ctx, f.Timeout, n.cfg.FetchTimeout)}
 	t, err := n.tickets.beginFetch("fetch", e)
 	if err != nil {

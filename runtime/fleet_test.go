@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,12 +28,16 @@ func newFleet(tb testing.TB, policy string) *fleet {
 	return &fleet{tb, a, policy, map[string]string{}}
 }
 
-// folderOf returns the folder with the files of an identity.
+// folderOf returns the folder with the files of an identity, which is in the trust domain fleet unless it is a whole URI.
 func (f *fleet) folderOf(identity string) string {
 	f.Helper()
 	if f.folders[identity] == "" {
 		f.folders[identity] = f.TempDir()
-		if err := f.WriteFolder(f.folders[identity], "spiffe://fleet/"+identity, []byte(f.policy)); err != nil {
+		whole := identity
+		if !strings.Contains(identity, "://") {
+			whole = "spiffe://fleet/" + identity
+		}
+		if err := f.WriteFolder(f.folders[identity], whole, []byte(f.policy)); err != nil {
 			f.Fatal(err)
 		}
 	}

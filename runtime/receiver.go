@@ -40,6 +40,11 @@ type Get struct {
 	// Layered says that the chunks were pushed layer by layer (use_layerwise). Then each chunk has one page per
 	// layer, in order: layer l of chunk i is page i*Layers+l of the handle that Get returns.
 	Layered bool
+	// Domain is the trust domain whose chunks the Get accepts: chunks that a peer of the domain sent. Empty: this node's
+	// own domain. Others are stated as spiffe://HOST, as dns for all identities that are DNS names, or as unproven for
+	// peers without an identity. A Get of another domain is Invalid at a node that does not tell domains apart
+	// (security.chunks).
+	Domain string
 	// Timeout limits the wait for chunks that are not here yet, at most the configured get_timeout. With 0, Get does
 	// not wait.
 	Timeout time.Duration
@@ -66,6 +71,10 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	if err := r.checkCall("get", g.Keys); err != nil {
 		return nil, err
 	}
+	realm, err := r.node.parseDomain("get", g.Domain)
+	if err != nil {
+		return nil, err
+	}
 	call := r.node.startCall("kvferry.get", g.Trace)
 	perChunk := 1 // pages of one chunk
 	if g.Layered {
@@ -87,7 +96,7 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 		part := g.Keys[run[0]:run[1]]
 		r.node.loop.mailbox.Hold()
 		t, err := r.node.submitCommand("get", classWork, &engine.Get{Request: []byte(g.Request), Keys: keysToBytes(part),
-			Layered: g.Layered, Wait: timeout})
+			Layered: g.Layered, Realm: realm, Wait: timeout})
 		r.node.loop.mailbox.Step()
 		if err != nil {
 			failed = err
@@ -131,15 +140,24 @@ func (n *Node) getError(ctx context.Context, g *Get, out Outcome, first int) *Er
 // nothing and promises nothing for later. It does not count chunks that were pushed layer by layer, because no
 // Fetch reads such chunks; to look for them, use a Get with Layered and without a Request.
 func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err error) {
+	return r.ContainsOf(ctx, "", keys)
+}
+
+// ContainsOf is Contains for the chunks of a trust domain, which is stated as in Get.Domain.
+func (r Receiver) ContainsOf(ctx context.Context, domain string, keys []string) (hits int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
 	if err := r.checkCall("contains", keys); err != nil {
 		return 0, err
 	}
+	realm, err := r.node.parseDomain("contains", domain)
+	if err != nil {
+		return 0, err
+	}
 	for _, run := range splitRuns(len(keys), r.node.keysPerBatch) {
 		part := keys[run[0]:run[1]]
-		t, err := r.node.submitCommand("contains", classWork, &engine.Contains{Keys: keysToBytes(part)})
+		t, err := r.node.submitCommand("contains", classWork, &engine.Contains{Keys: keysToBytes(part), Realm: realm})
 		if err != nil {
 			return hits, err
 		}
@@ -187,6 +205,15 @@ func (r Receiver) checkCall(op string, keys []string) error {
 		return argumentError(op, "Keys", "empty", "at least one", "name each chunk by its key")
 	}
 	return r.node.checkKeys(op, keys)
+}
+
+// parseDomain returns the realm of the trust domain that a call states.
+func (n *Node) parseDomain(op, domain string) (effects.Realm, error) {
+	realm, ours, remedy := n.driver.guard.ParseDomain(domain)
+	if ours != "" {
+		return 0, argumentError(op, "Domain", effects.SanitizeText([]byte(domain)), ours, remedy)
+	}
+	return realm, nil
 }
 
 func keysToBytes(keys []string) [][]byte {

@@ -150,7 +150,7 @@ func (r *Rank) onContains(e *flow.Env, t effects.Ticket, c *engine.Contains) {
 	}
 	hits := uint32(0)
 	for _, key := range c.Keys {
-		entry := e.Store.Find(e.Store.HashKey(key), key)
+		entry := e.Store.Find(e.Store.HashIn(c.Realm, key), key)
 		if _, ok := e.Store.ReadyPage(entry); !ok && e.Deferred.FindLocation(&e.Env, &e.Store, entry, 0) == 0 {
 			break
 		}

@@ -97,6 +97,9 @@ func TestStrangersLayersAreNotGot(t *testing.T) {
 	if d := r.outcomes[r.command(&engine.Get{Request: []byte("r"), Keys: keysOf("a"), Layered: true})]; d.Code != effects.NotFound {
 		t.Errorf("a Get of the stranger's layers ends with %v", d.Code)
 	}
+	if d := r.outcomes[r.command(&engine.Get{Keys: keysOf("a"), Layered: true, Realm: 7})]; d.Code != effects.OK {
+		t.Errorf("a Get of the layers that states the stranger's domain ends with %v", d.Code)
+	}
 	r.realm = 0
 	if q := r.requestLayers(r.connectPeer(2), layerKeys(0), 8, 0); len(r.replies[q].AlreadySent) > 0 {
 		t.Error("a peer is told that the stranger's layer is here")
@@ -161,6 +164,74 @@ func TestStrangerIsLentItsOwn(t *testing.T) {
 		}
 		if len(query.CachedKeys) != want || int(get.HitChunks) != want {
 			t.Errorf("realm %d: %d chunks are recalled and %d are got, want %d", realm, len(query.CachedKeys), get.HitChunks, want)
+		}
+	}
+}
+
+// An engine that states another trust domain gets the chunks that peers of that domain sent, and no others: in a Get,
+// also in one that waits, in a Contains and in a Fetch.
+func TestStatedDomain(t *testing.T) {
+	const other effects.Realm = 7
+	r := newServing(t, func(c *Config) {
+		withCarries(c)
+		c.Retention, c.FetchesMax, c.FetchTimeout = store.Cache, 4, effects.Second
+	})
+	r.realm = other
+	stranger := r.connectPeer(1)
+	r.realm = 0
+	peer := r.connectPeer(2)
+	send := func(who effects.Incarnation, name string) {
+		if r.realm = 0; who == stranger {
+			r.realm = other
+		}
+		r.wantCarried(r.requestPages(who, keysOf(name), carryingBytes(0, chunkBytes)), 1, 0)
+	}
+	get := func(realm effects.Realm, wait effects.Duration, name string) effects.Ticket {
+		return r.command(&engine.Get{Keys: keysOf(name), Realm: realm, Wait: wait})
+	}
+	send(stranger, "a")
+	for realm, want := range map[effects.Realm]effects.Code{other: effects.OK, 0: effects.NotFound, effects.RealmUnproven: effects.NotFound} {
+		if d := r.outcomes[get(realm, 0, "a")]; d.Code != want {
+			t.Errorf("a Get of realm %d ends with %v, want %v", realm, d.Code, want)
+		}
+		hits := uint32(0)
+		if want == effects.OK {
+			hits = 1
+		}
+		if d := r.outcomes[r.command(&engine.Contains{Keys: keysOf("a"), Realm: realm})]; d.Hits != hits {
+			t.Errorf("a Contains of realm %d counts %d, want %d", realm, d.Hits, hits)
+		}
+		if fetch := r.command(&engine.Fetch{Keys: keysOf("a"), Realm: realm}); r.rank.IsFetching(fetch) != (want == effects.OK) {
+			t.Errorf("a Fetch of realm %d has begun: %v", realm, r.rank.IsFetching(fetch))
+		}
+	}
+	theirs, ours := get(other, effects.Second, "b"), get(0, effects.Second, "b")
+	send(peer, "b")
+	if _, over := r.outcomes[theirs]; over || r.outcomes[ours].Code != effects.OK {
+		t.Errorf("with the own domain's chunk the Get of the other is over: %v, and that of the own ends with %v", over, r.outcomes[ours].Code)
+	}
+	send(stranger, "b")
+	if d := r.outcomes[theirs]; len(d.Pages) != 1 || d.Pages[0] == r.outcomes[ours].Pages[0] {
+		t.Errorf("the Gets of the two domains end with pages %v and %v", d.Pages, r.outcomes[ours].Pages)
+	}
+}
+
+// An engine gives up the chunks of the domain that it states, and keeps those of its own.
+func TestChunksOfDomainAreGivenUp(t *testing.T) {
+	r := newServing(t, withCarries)
+	send := func(realm effects.Realm, n byte) {
+		r.realm = realm
+		r.requestPages(r.connectPeer(n), keysOf("a"), func(m *protocol.AllocRequest) {
+			carryingBytes(0, chunkBytes)(m)
+			m.RequestID = []byte("r")
+		})
+	}
+	send(7, 1)
+	send(0, 2)
+	r.command(&engine.GiveUp{Request: []byte("r"), Keys: keysOf("a"), Realm: 7})
+	for realm, want := range map[effects.Realm]effects.Code{7: effects.NotFound, 0: effects.OK} {
+		if d := r.outcomes[r.command(&engine.Get{Keys: keysOf("a"), Realm: realm})]; d.Code != want {
+			t.Errorf("a Get of realm %d ends with %v, want %v", realm, d.Code, want)
 		}
 	}
 }

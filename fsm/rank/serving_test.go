@@ -104,7 +104,7 @@ func (r *serving) step(ev effects.Event) {
 			r.confirms = append(r.confirms, e.Code)
 		case *effects.Store:
 			r.stored = append(r.stored, append([]byte(nil), e.Bytes...))
-		case *effects.Publish, *effects.Observe:
+		case *effects.Publish, *effects.Observe, *effects.Scatter: // The engine of a test takes no batch.
 		default:
 			r.t.Fatalf("a receiver asks for %T", e)
 		}

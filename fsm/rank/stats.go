@@ -94,6 +94,13 @@ func (r *Rank) ReadyPage(key []byte) (effects.Page, bool) {
 	return s.ReadyPage(s.Find(s.HashKey(key), key))
 }
 
+// ReadyPageIn reports whether the chunk that a peer of a trust domain sent with this key is readable now, and returns its
+// page.
+func (r *Rank) ReadyPageIn(realm effects.Realm, key []byte) (effects.Page, bool) {
+	s := &r.sharedRooms.Store
+	return s.ReadyPage(s.Find(s.HashIn(realm, key), key))
+}
+
 // CountClaimsOn returns the number of requests for which a chunk is kept.
 func (r *Rank) CountClaimsOn(key []byte) int {
 	s := &r.sharedRooms.Store
@@ -120,3 +127,8 @@ func (r *Rank) IsFetching(t effects.Ticket) bool {
 
 // KeyHash returns the hash by which facts (for example FactReady) name a key in this incarnation.
 func (r *Rank) KeyHash(key []byte) uint64 { return r.sharedRooms.Store.HashKey(key) }
+
+// KeyHashIn returns the hash by which facts name a chunk that a peer of a trust domain sent with this key.
+func (r *Rank) KeyHashIn(realm effects.Realm, key []byte) uint64 {
+	return r.sharedRooms.Store.HashIn(realm, key)
+}

@@ -78,6 +78,7 @@ def test_what_is_wrong_is_said_before_it_is_sent(stub: StubAgent) -> None:
             lambda: client.put(peer=kvferry.Peer("h", 70000, 1), keys=["a"], pages=pages),
             lambda: client.store(["a"], pages, 2),
             lambda: client.get(["a"] * 17),
+            lambda: client.get(["a"], domain=7),  # type: ignore[arg-type]
         ):
             with pytest.raises(kvferry.InvalidError):
                 wrong()

@@ -389,6 +389,24 @@ func TestStatsSayWhatIsAttached(t *testing.T) {
 	}
 }
 
+// A trust domain that a call states goes to the node, which tells no domains apart here.
+func TestDomainsOfCalls(t *testing.T) {
+	c := newRig(t, "receiver").attach()
+	for _, op := range []protocol.CallOp{protocol.CallGet, protocol.CallContains, protocol.CallFetch} {
+		own := protocol.EngineCall{Keys: keys(1)}
+		if op == protocol.CallFetch {
+			own.PatienceNS = 1
+		}
+		if a := c.call(op, own); string(a.Field) == "Domain" {
+			t.Errorf("%v of the own domain: %s", op, said(a))
+		}
+		a := c.call(op, protocol.EngineCall{Keys: keys(1), Domain: []byte("spiffe://other")})
+		if effects.Code(a.Code) != effects.Invalid || string(a.Field) != "Domain" || len(a.Remedy) == 0 {
+			t.Errorf("%v of another domain: %s", op, said(a))
+		}
+	}
+}
+
 // Every refusal names the field, what it is, what it may be and what helps.
 func TestRefusalsName(t *testing.T) {
 	r := newRig(t, "sender")

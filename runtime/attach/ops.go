@@ -188,11 +188,11 @@ func prefillContinues(err error) bool {
 
 func handleGet(ctx context.Context, a *args) outcome {
 	return pagesOutcome(a.node.Receiver().Get(ctx, runtime.Get{Request: a.request, Keys: a.keys, Layered: a.layered,
-		Timeout: a.timeout, Trace: a.trace}))
+		Domain: a.domain, Timeout: a.timeout, Trace: a.trace}))
 }
 
 func handleContains(ctx context.Context, a *args) outcome {
-	hits, err := a.node.Receiver().Contains(ctx, a.keys)
+	hits, err := a.node.Receiver().ContainsOf(ctx, a.domain, a.keys)
 	return outcome{err: err, answer: protocol.EngineAnswer{Hits: uint32(hits)}}
 }
 

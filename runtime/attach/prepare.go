@@ -26,6 +26,7 @@ type args struct {
 	target   *handle // the pages or shared chunks that the call names; nil: none
 	prefill  *handle
 	keys     []string
+	domain   string
 	request  string
 	transfer string
 	engine   string
@@ -49,6 +50,7 @@ type args struct {
 func (s *Server) prepareCall(e *engine, w *call, op protocol.CallOp, b *protocol.EngineCall) callFunc {
 	a := &args{
 		node: s.node, target: e.handles[b.Target], prefill: e.handles[b.Prefill], keys: toStrings(b.Keys),
+		domain:  string(b.Domain),
 		request: string(b.Request), transfer: string(b.Transfer), engine: string(b.Engine), host: string(b.Host),
 		ports: [3]uint16{uint16(b.InitPort), uint16(b.AllocPort), uint16(b.QueryPort)},
 		first: int(b.First), count: int(b.Count), tokens: int(b.Tokens), layer: int(b.Layer), skip: int(b.Skip),
@@ -220,7 +222,7 @@ func (w *call) fetchChunks(ctx context.Context, a *args, shared bool) outcome {
 	if shared {
 		taken, err = a.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: a.sharedGetArgs(), ScatterMapped: show})
 	} else {
-		taken, err = a.node.Receiver().Fetch(ctx, runtime.Fetch{Request: a.request, Keys: a.keys, ScatterMapped: show,
+		taken, err = a.node.Receiver().Fetch(ctx, runtime.Fetch{Request: a.request, Keys: a.keys, Domain: a.domain, ScatterMapped: show,
 			Timeout: a.timeout, Trace: a.trace})
 	}
 	return outcome{answer: protocol.EngineAnswer{Hits: uint32(taken)}, err: err}

@@ -68,13 +68,48 @@ func trustDomain(name string) string {
 }
 
 // realmOf returns the realm of an identity, as seen by the process with the identity own.
-func realmOf(name, own string) effects.Realm {
-	domain := trustDomain(name)
+func realmOf(name, own string) effects.Realm { return realmOfDomain(trustDomain(name), own) }
+
+// realmOfDomain returns the realm of a trust domain, as seen by the process with the identity own.
+func realmOfDomain(domain, own string) effects.Realm {
 	if domain == trustDomain(own) {
 		return 0
 	}
 	sum := sha256.Sum256([]byte("kvferry realm " + domain))
 	return max(effects.Realm(binary.BigEndian.Uint64(sum[:])), effects.RealmUnproven+1)
+}
+
+// The texts by which callers state the trust domains that have no name.
+const (
+	domainOfDNS      = "dns"      // the domain of all identities that are DNS names
+	domainOfUnproven = "unproven" // peers that proved no identity
+)
+
+// ParseDomain returns the realm of a trust domain that a caller states: empty for this process's own domain, the
+// beginning of the identities of a domain as far as the host, such as spiffe://fleet, "dns" for the domain of all
+// identities that are DNS names, or "unproven" for the peers that proved no identity. If ours is not empty, the domain
+// is refused, ours says what would be accepted, and remedy what to do.
+func (g *Guard) ParseDomain(domain string) (realm effects.Realm, ours, remedy string) {
+	if domain == "" {
+		return 0, "", ""
+	}
+	x := g.credentials()
+	if x == nil || g.config.Mode == Permissive && !g.config.ProvenChunks {
+		return 0, "nothing, because this node counts every peer as of its own domain",
+			"leave it out, or set security.mode: strict, or permissive with security.chunks: proven"
+	}
+	switch domain {
+	case domainOfDNS:
+		return realmOfDomain("", x.name), "", ""
+	case domainOfUnproven:
+		return effects.RealmUnproven, "", ""
+	}
+	scheme, host, isURI := strings.Cut(domain, "://")
+	if !isURI || scheme == "" || host == "" || strings.ContainsAny(host, "/ ") {
+		return 0, "a domain such as spiffe://fleet, or " + domainOfDNS + " or " + domainOfUnproven,
+			"write the domain's identities as far as the host, without a path"
+	}
+	return realmOfDomain(host, x.name), "", ""
 }
 
 // IdentityOf returns the identity that a certificate names: its URI or, without a URI, its first DNS name. The common

@@ -754,6 +754,29 @@ func TestTenantsAndRealmsAreProven(t *testing.T) {
 			t.Errorf("%s: the peer has the tenants %v in realm %x; want %v, own realm %t", c.name, p.Tenants, p.Realm, c.tenants, c.own)
 		}
 	}
+	permissive, strict := server(secure.Permissive, false), server(secure.Strict, false)
+	for _, peer := range []struct{ identity, domain string }{
+		{"spiffe://fleet/prefill/1", "spiffe://fleet"}, {"spiffe://other/prefill/2", "spiffe://other"}, {"prefill.example", "dns"},
+	} {
+		if realm, ours, _ := strict.ParseDomain(peer.domain); ours != "" || realm != peerAt(client(peer.identity), strict).Realm {
+			t.Errorf("the domain %s is realm %x (refused: %q), and its peer %s is of another", peer.domain, realm, ours, peer.identity)
+		}
+	}
+	for domain, guard := range map[string]*secure.Guard{
+		"spiffe://other": permissive, "unproven": off, "other": strict, "spiffe://": strict, "spiffe://other/prefill": strict,
+	} {
+		if _, ours, remedy := guard.ParseDomain(domain); ours == "" || remedy == "" {
+			t.Errorf("in mode %s the domain %q is accepted", guard.Mode(), domain)
+		}
+	}
+	if realm, ours, _ := server(secure.Permissive, true).ParseDomain("unproven"); ours != "" || realm != effects.RealmUnproven {
+		t.Errorf("unproven is realm %x, refused: %q", realm, ours)
+	}
+	for _, g := range []*secure.Guard{nil, off, permissive, strict} {
+		if realm, ours, _ := g.ParseDomain(""); realm != 0 || ours != "" {
+			t.Errorf("the own domain is realm %x, refused: %q", realm, ours)
+		}
+	}
 	if !server(secure.Strict, false).StatesTenants() || off.StatesTenants() || (*secure.Guard)(nil).StatesTenants() {
 		t.Error("StatesTenants does not tell whether the policy limits tenants")
 	}

@@ -236,6 +236,7 @@ class Client(Attachment):
         timeout: float = 0.0,
         reply_margin: float | None = None,
         trace: bytes = b"",
+        domain: str = "",
     ) -> Pages:
         """Wait until all keys are ready in the pool, and return the pages of the usable prefix, in order.
 
@@ -250,17 +251,21 @@ class Client(Attachment):
             reply_margin: how long the agent may take to reply beyond the timeout; None means the value of the client's
                 options.
             trace: as for put.
+            domain: the trust domain whose chunks are accepted, such as spiffe://fleet; the agent's own if empty. "dns"
+                stands for all identities that are DNS names, "unproven" for peers without an identity.
         """
-        return Pages(self, self._run(operations.get(keys, request, layered, timeout, trace), reply_margin))
+        spec = operations.get(keys, request, layered, timeout, trace, domain)
+        return Pages(self, self._run(spec, reply_margin))
 
-    def contains(self, keys: Sequence[str]) -> int:
+    def contains(self, keys: Sequence[str], *, domain: str = "") -> int:
         """Count the chunks, from the first key on, that a get would return now. The result is no promise.
 
-        Chunks that arrive layer by layer are not counted; use a get without a request id for them.
+        Chunks that arrive layer by layer are not counted; use a get without a request id for them. The domain is as for
+        get.
         """
         count = 0
         for part in self._split_keys("contains", keys):
-            found = self._run(operations.contains(part))
+            found = self._run(operations.contains(part, domain))
             count += found
             if found < len(part):
                 break
@@ -276,6 +281,7 @@ class Client(Attachment):
         still_wanted: Callable[[], bool] | None = None,
         reply_margin: float | None = None,
         trace: bytes = b"",
+        domain: str = "",
     ) -> Prefix:
         """Read chunks, including chunks that are still at their senders, and pass them to a callback batch by batch.
 
@@ -292,6 +298,7 @@ class Client(Attachment):
                 aborted fetch that had not begun to read changes nothing.
             reply_margin: as for get.
             trace: as for put.
+            domain: as for get.
 
         Returns:
             How many chunks were passed to the callback, and why not all of them.
@@ -299,11 +306,11 @@ class Client(Attachment):
         parts = self._split_keys("fetch", keys)
         if len(parts) == 1:
             return self._run_fetch(
-                operations.fetch(parts[0], request, timeout, trace), scatter, still_wanted, reply_margin
+                operations.fetch(parts[0], request, timeout, trace, domain), scatter, still_wanted, reply_margin
             )
         progress = FetchProgress(scatter, timeout)
         for part in parts:
-            spec = operations.fetch(part, request, progress.remaining_timeout(), trace)
+            spec = operations.fetch(part, request, progress.remaining_timeout(), trace, domain)
             try:
                 progress.add(self._run_fetch(spec, progress.scatter, still_wanted, reply_margin), len(part))
             except Error as error:

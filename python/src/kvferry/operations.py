@@ -129,30 +129,38 @@ def end_request(request: str, peer: Peer, code: int, reason: str, timeout: float
 # ---- receiver ----
 
 
-def get(keys: Sequence[str], request: str, layered: bool, timeout: float, trace: bytes) -> CallSpec[Reply]:
+def get(keys: Sequence[str], request: str, layered: bool, timeout: float, trace: bytes, domain: str) -> CallSpec[Reply]:
     """Describe a call that returns chunks of the pool."""
     entries = {
         "keys": check_texts("get", "keys", keys),
         "request": request,
         "layered": layered,
         "patience_ns": wait_nanoseconds("get", timeout),
-        **({"trace": trace} if trace else {}),
+        **_source_entries(trace, domain),
     }
     return CallSpec("get", entries, timeout, check_pages)
 
 
-def contains(keys: Sequence[str]) -> CallSpec[int]:
+def _source_entries(trace: bytes, domain: str) -> dict[str, Any]:
+    entries: dict[str, Any] = {"trace": trace} if trace else {}
+    if domain:
+        entries["domain"] = domain
+    return entries
+
+
+def contains(keys: Sequence[str], domain: str) -> CallSpec[int]:
     """Describe a call that counts available chunks."""
 
     def read(reply: Reply) -> int:
         return check_reply(reply, Code.NOT_FOUND).answer.hits
 
-    return CallSpec("contains", {"keys": check_texts("contains", "keys", keys)}, 0.0, read)
+    entries = {"keys": check_texts("contains", "keys", keys), **_source_entries(b"", domain)}
+    return CallSpec("contains", entries, 0.0, read)
 
 
-def fetch(keys: Sequence[str], request: str, timeout: float | None, trace: bytes) -> CallSpec[Prefix]:
+def fetch(keys: Sequence[str], request: str, timeout: float | None, trace: bytes, domain: str) -> CallSpec[Prefix]:
     """Describe a call that shows chunks."""
-    entries = {**_key_entries("fetch", keys, request, timeout), **({"trace": trace} if trace else {})}
+    entries = {**_key_entries("fetch", keys, request, timeout), **_source_entries(trace, domain)}
     return CallSpec("fetch", entries, timeout, _read_prefix)
 
 

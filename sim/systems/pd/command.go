@@ -215,6 +215,8 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 		OnContainsOutcome.Report(&w.Panel, n.ID, ContainsOutcome{n, e, c})
 	case plan.CommandFetch:
 		c.handleFetchOutcome(w, n, e)
+	case WantOfDomain:
+		c.handleGetOfDomain(w, n, e)
 	case plan.CommandAbort, plan.CommandAbandon:
 	}
 	if flow != nil && flow.HandleOutcome != nil {
@@ -280,7 +282,7 @@ func (w *Cluster) RequestOfCommand(t effects.Ticket) []byte {
 		}
 		return w.RequestOfCommand(c.Target)
 	case plan.CommandReserve, plan.CommandPut, plan.CommandGet, plan.CommandContains, plan.CommandAbandon, plan.CommandConflict,
-		plan.CommandFetch, plan.CommandLookup, WantGiveUp, WantEnd:
+		plan.CommandFetch, plan.CommandLookup, WantGiveUp, WantEnd, WantOfDomain:
 		return w.Jobs[c.Job].Name
 	case plan.CommandDrain:
 		return nil

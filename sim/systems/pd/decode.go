@@ -137,7 +137,11 @@ func (c *Command) rereadAndRelease(w *Cluster, t effects.Ticket) {
 	if c.Released {
 		return // The engine released the pages by mistake, before the outcome arrived.
 	}
-	OnPagesRead.Report(&w.Panel, n.ID, PagesRead{n, &w.Jobs[c.Job], c.Pages})
+	if c.Kind == WantOfDomain {
+		OnGetOfDomain.Report(&w.Panel, n.ID, GetOfDomain{Node: n, Command: c})
+	} else {
+		OnPagesRead.Report(&w.Panel, n.ID, PagesRead{n, &w.Jobs[c.Job], c.Pages})
+	}
 	if w.Failure != nil {
 		return
 	}

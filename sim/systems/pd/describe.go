@@ -25,7 +25,7 @@ func (w *Cluster) DescribeCommand(t effects.Ticket) story.Command {
 		description.Keys = j.KeyNumbers[j.Batches[c.Batch].From:j.Batches[c.Batch].To]
 	case plan.CommandGet, plan.CommandLookup:
 		description.Keys = w.Jobs[c.Job].KeyNumbers
-	case plan.CommandFetch, WantGiveUp:
+	case plan.CommandFetch, WantGiveUp, WantOfDomain:
 		description.Keys = w.Jobs[c.Job].KeyNumbers[c.From : c.From+int(c.Count)]
 	case plan.CommandRelease, plan.CommandUnpin, plan.CommandAbort, plan.CommandContains, plan.CommandAbandon, plan.CommandDrain,
 		plan.CommandConflict:

@@ -47,7 +47,7 @@ func (s stranger) requestGreedily() {
 		}
 		m.Ext = protocol.AllocExt{Version: ProtoVersion, Incarnation: protocol.UUID(name), To: protocol.UUID(nameForCaller(n, name)),
 			Operation: i + 1, Attempt: 1, PatienceNS: uint64(60 * effects.Second)}
-		if w.ProofOf(s.proof).Realm != 0 && s.actAsForeigner(conn+1+i, &m, x.Rehash()) {
+		if w.ProofOf(s.proof).Realm != 0 && s.actAsForeigner(conn+1+i, j, &m, x.Rehash()) {
 			continue
 		}
 		s.deliverMessage(conn+1+i, effects.ChannelAlloc, m.Append(nil))
@@ -57,7 +57,7 @@ func (s stranger) requestGreedily() {
 // actAsForeigner sends what a peer of another trust domain sends to spoil the chunks of the nodes, or to see them: a
 // request that carries a false chunk, or a request for the chunks of a job. The result is false if it sends nothing. The
 // false chunk consists of zeros, so that its pages hold no stamps.
-func (s stranger) actAsForeigner(conn uint64, m *protocol.AllocRequest, d draw.Value) bool {
+func (s stranger) actAsForeigner(conn uint64, j *Job, m *protocol.AllocRequest, d draw.Value) bool {
 	n := s.n
 	to := protocol.UUID(nameForCaller(n, effects.Incarnation(m.Ext.Incarnation)))
 	switch d.Below(4) {
@@ -80,6 +80,7 @@ func (s stranger) actAsForeigner(conn uint64, m *protocol.AllocRequest, d draw.V
 		bytes := InfoOf(n).Cfg.Layout.TokenBytes() * uint64(m.LastChunkTokens)
 		if bytes <= uint64(InfoOf(n).Cfg.Carries) {
 			m.Ext.Carried = make([]byte, bytes)
+			s.w.maybeGetOfDomain(n, j, s.w.ProofOf(s.proof).Realm, d.Rehash())
 		}
 	}
 	return false

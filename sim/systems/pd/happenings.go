@@ -65,6 +65,13 @@ type (
 		Effect  *effects.Deliver
 		Command *Command
 	}
+	// GetOfDomain: an engine has the outcome of a command that states another trust domain, or reads its pages again before
+	// it releases them; Effect is nil then.
+	GetOfDomain struct {
+		Node    *world.Node
+		Effect  *effects.Deliver
+		Command *Command
+	}
 	// PagesRead: an engine reads the pages that it obtained for a job.
 	PagesRead struct {
 		Node  *world.Node
@@ -137,6 +144,7 @@ var (
 	OnPutOutcome       = oracle.NewHappening[PutOutcome]()
 	OnPutSucceeded     = oracle.NewHappening[PutSucceeded]()
 	OnGetOutcome       = oracle.NewHappening[GetOutcome]()
+	OnGetOfDomain      = oracle.NewHappening[GetOfDomain]()
 	OnPagesRead        = oracle.NewHappening[PagesRead]()
 	OnPutReturned      = oracle.NewHappening[PutReturned]()
 	OnKeepOutcome      = oracle.NewHappening[KeepOutcome]()

@@ -30,6 +30,16 @@ func ClaimsOf(n *world.Node, key []byte) int { return rankOf(n).CountClaimsOn(ke
 // KeyHashOf returns the hash by which n's present incarnation names a key in facts.
 func KeyHashOf(n *world.Node, key []byte) uint64 { return rankOf(n).KeyHash(key) }
 
+// KeyHashIn returns the hash by which n's present incarnation names a key of a trust domain in facts.
+func KeyHashIn(n *world.Node, realm effects.Realm, key []byte) uint64 {
+	return rankOf(n).KeyHashIn(realm, key)
+}
+
+// ReadyIn returns the page of a trust domain's chunk if it is readable at n.
+func ReadyIn(n *world.Node, realm effects.Realm, key []byte) (effects.Page, bool) {
+	return rankOf(n).ReadyPageIn(realm, key)
+}
+
 // StatsOf returns the counters of n's machine.
 func StatsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 

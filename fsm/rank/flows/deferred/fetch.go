@@ -40,6 +40,7 @@ type fetch struct {
 	ticket       effects.Ticket
 	running      bool
 	request      uint64
+	realm        effects.Realm // the trust domain whose chunks the fetch accepts
 	keys         []byte
 	keyEnds      []uint32
 	deadline     effects.Time
@@ -74,6 +75,11 @@ func (f *fetch) keyAt(i int) []byte {
 	return f.keys[from:f.keyEnds[i]]
 }
 
+// findEntry returns the entry of chunk i of the fetch's trust domain, or zero.
+func (f *fetch) findEntry(s *store.Store, i int) store.Entry {
+	return s.Find(s.HashIn(f.realm, f.keyAt(i)), f.keyAt(i))
+}
+
 // OnFetch inserts a Fetch, and starts it unless the fetch has to wait for chunks.
 func (x *Fetches) OnFetch(
 	v *env.Env, s *store.Store, d *Offers, r *outcomes.Requests, l *link.Links, t effects.Ticket, c *engine.Fetch,
@@ -92,7 +98,7 @@ func (x *Fetches) OnFetch(
 		timeout = min(c.Timeout, timeout)
 	}
 	*f = fetch{
-		ticket: t, request: s.HashRequest(c.Request), deadline: v.Now.Add(timeout),
+		ticket: t, request: s.HashRequest(c.Request), realm: c.Realm, deadline: v.Now.Add(timeout),
 		keys: f.keys[:0], keyEnds: f.keyEnds[:0], offered: f.offered[:0],
 	}
 	for _, key := range c.Keys {
@@ -169,7 +175,7 @@ func (x *Fetches) failIfEnded(v *env.Env, s *store.Store, d *Offers, r *outcomes
 	}
 	key := f.keyAt(f.missingIndex)
 	v.Out.Mark(Marks.FetchOver)
-	code, why := engine.MissingReason(v, s, r, s.HashKey(key), f.request, key)
+	code, why := engine.MissingReason(v, s, r, s.HashIn(f.realm, key), f.request, key)
 	if why == nil {
 		missing := f.missingReason(f.missingIndex)
 		why = &missing
@@ -248,13 +254,13 @@ func (x *Fetches) OnWaitTimer(v *env.Env, s *store.Store, d *Offers, h table.Han
 		Stage: effects.StageMemory, Field: "pull.fetch_timeout", Ours: "over when the last chunk arrived",
 	}
 	for i := range f.keyEnds {
-		e := s.Find(s.HashKey(f.keyAt(i)), f.keyAt(i))
+		e := f.findEntry(s, i)
 		if _, ok := s.ReadyPage(e); ok {
 			continue
 		}
 		at := d.FindLocation(v, s, e, f.request)
 		if at == 0 {
-			code = engine.AbsentCode(v, s, s.HashKey(f.keyAt(i)), f.request)
+			code = engine.AbsentCode(v, s, s.HashIn(f.realm, f.keyAt(i)), f.request)
 			why = f.missingReason(i)
 			break
 		}

@@ -3,6 +3,7 @@ package deferred
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/memory/staging"
 	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
@@ -15,7 +16,7 @@ import (
 func (x *Fetches) allKnown(v *env.Env, s *store.Store, d *Offers, f *fetch) bool {
 	first := f.missingIndex
 	for ; f.missingIndex < len(f.keyEnds); f.missingIndex++ {
-		e := s.Find(s.HashKey(f.keyAt(f.missingIndex)), f.keyAt(f.missingIndex))
+		e := f.findEntry(s, f.missingIndex)
 		if _, ok := s.ReadyPage(e); !ok && d.FindLocation(v, s, e, f.request) == 0 {
 			v.Work.SpendLooks(f.missingIndex - first)
 			return false
@@ -32,8 +33,7 @@ func (x *Fetches) lacksLink(v *env.Env, s *store.Store, d *Offers, l *link.Links
 		return false
 	}
 	for ; f.unlinkedIndex <= len(f.keyEnds); f.unlinkedIndex++ {
-		key := f.keyAt(f.unlinkedIndex - 1)
-		e := s.Find(s.HashKey(key), key)
+		e := f.findEntry(s, f.unlinkedIndex-1)
 		if _, ok := s.ReadyPage(e); ok {
 			continue
 		}
@@ -58,8 +58,7 @@ func (x *Fetches) makePlan(v *env.Env, s *store.Store, d *Offers, l *link.Links,
 	x.planCount++
 	all := true
 	for i := range f.keyEnds {
-		key := f.keyAt(i)
-		e := s.Find(s.HashKey(key), key)
+		e := f.findEntry(s, i)
 		f.offered = d.appendOffered(s, f.request, e, f.offered)
 		if page, ok := s.ReadyPage(e); ok {
 			p.Items = append(p.Items, staging.Item{Local: page, Pin: e})
@@ -97,10 +96,11 @@ func (x *Fetches) makePlan(v *env.Env, s *store.Store, d *Offers, l *link.Links,
 
 // GiveUpChunks has the effect, on the given chunks of a request, of a fetch that begins and fails: the request's
 // claims on chunks that are here end, and chunks that were offered for the request leave their offers.
-func (x *Fetches) GiveUpChunks(v *env.Env, s *store.Store, d *Offers, request uint64, keys [][]byte) {
+func (x *Fetches) GiveUpChunks(v *env.Env, s *store.Store, d *Offers, c *engine.GiveUp) {
+	request := s.HashRequest(c.Request)
 	var offered []offeredChunk
-	for _, key := range keys {
-		e := s.Find(s.HashKey(key), key)
+	for _, key := range c.Keys {
+		e := s.Find(s.HashIn(c.Realm, key), key)
 		offered = d.appendOffered(s, request, e, offered)
 		if _, ready := s.ReadyPage(e); ready {
 			s.PinEntry(e, request, v)

@@ -46,6 +46,7 @@ type get struct {
 	waiting     bool
 	inByRequest bool   // byRequest has it
 	request     uint64 // hash of the request's id; 0: no request was named
+	realm       effects.Realm
 	keys        []byte
 	keyEnds     []uint32
 	missingHash uint64 // hash of the key that the Get waits for
@@ -76,7 +77,7 @@ func (x *Gets) OnGet(v *env.Env, s *store.Store, r *outcomes.Requests, t effects
 		return
 	}
 	*g = get{
-		ticket: t, waiting: true, request: s.HashRequest(c.Request),
+		ticket: t, waiting: true, request: s.HashRequest(c.Request), realm: c.Realm,
 		keys: g.keys[:0], keyEnds: g.keyEnds[:0], pinned: g.pinned[:0],
 	}
 	for _, key := range c.Keys {
@@ -126,7 +127,7 @@ func (x *Gets) collectReady(s *store.Store, g *get) bool {
 // findReady returns the entry of key i if it is ready. Otherwise findReady returns zero and records the key as the one
 // that the Get waits for.
 func (x *Gets) findReady(s *store.Store, g *get, i int) store.Entry {
-	hash := s.HashKey(g.keyAt(i))
+	hash := s.HashIn(g.realm, g.keyAt(i))
 	e := s.Find(hash, g.keyAt(i))
 	if _, ok := s.ReadyPage(e); ok {
 		return e

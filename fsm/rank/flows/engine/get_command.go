@@ -20,6 +20,9 @@ type Get struct {
 	// order and all of the same length. These chunks are different from chunks of one page, even if their keys are the
 	// same.
 	Layered bool
+	// Realm is the trust domain whose chunks the Get accepts: chunks that a peer of the domain sent under these keys. A
+	// chunk of another domain is as absent as one that nobody sent. Zero: the domain of this node.
+	Realm effects.Realm
 }
 
 // Fetch requests chunks by key, in order, which are given to the engine's device code batch by batch (effects.Scatter).
@@ -32,12 +35,16 @@ type Fetch struct {
 	Request []byte // request id, as the sender knows it; may be empty
 	Keys    [][]byte
 	Timeout effects.Duration
+	Realm   effects.Realm // the trust domain whose chunks the Fetch accepts, as for a Get
 }
 
 // Contains asks for the length of the prefix of Keys that a Fetch could have now. Contains pins and consumes nothing,
 // and therefore names no request. A Fetch cannot have chunks that arrived layer by layer; to look for such chunks, use
 // a Get without Request and Wait.
-type Contains struct{ Keys [][]byte }
+type Contains struct {
+	Keys  [][]byte
+	Realm effects.Realm // the trust domain whose chunks count, as for a Get
+}
 
 // Unpin ends the pins of the Get with ticket Got. Unpin consumes nothing, because the Get did. A second Unpin is
 // NotFound.
@@ -61,6 +68,7 @@ type Abandon struct {
 type GiveUp struct {
 	Request []byte
 	Keys    [][]byte
+	Realm   effects.Realm // the trust domain of the chunks, as in the Fetch
 }
 
 // IsCommand marks Get as a command body.
@@ -78,5 +86,5 @@ func (*Unpin) IsCommand() {}
 // IsCommand marks Abandon as a command body.
 func (*Abandon) IsCommand() {}
 
-// IsCommand marks FinishLost as a command body.
+// IsCommand marks GiveUp as a command body.
 func (*GiveUp) IsCommand() {}

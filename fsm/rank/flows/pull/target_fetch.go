@@ -52,7 +52,7 @@ func (t *Target) releaseChunks(e *flow.Env, ticket effects.Ticket, c *engine.Giv
 		engine.RefuseCommand(&e.Env, ticket, code, why)
 		return
 	}
-	e.Fetches.GiveUpChunks(&e.Env, &e.Store, &e.Deferred, e.Store.HashKey(c.Request), c.Keys)
+	e.Fetches.GiveUpChunks(&e.Env, &e.Store, &e.Deferred, c)
 	t.queueEndedDones(e)
 	engine.DeliverOK(&e.Env, ticket)
 }

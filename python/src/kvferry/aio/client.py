@@ -159,17 +159,18 @@ class Client(Attachment):
         layered: bool = False,
         timeout: float = 0.0,
         trace: bytes = b"",
+        domain: str = "",
     ) -> Pages:
         """Wait until all keys are ready in the pool, and return the pages of the usable prefix, in order."""
-        return Pages(self, await self._run(operations.get(keys, request, layered, timeout, trace)))
+        return Pages(self, await self._run(operations.get(keys, request, layered, timeout, trace, domain)))
 
-    async def contains(self, keys: Sequence[str]) -> int:
+    async def contains(self, keys: Sequence[str], *, domain: str = "") -> int:
         """Count the chunks, from the first key on, that a get would return now, without chunks that arrive layer by
         layer.
         """
         count = 0
         for part in self._split_keys("contains", keys):
-            found = await self._run(operations.contains(part))
+            found = await self._run(operations.contains(part, domain))
             count += found
             if found < len(part):
                 break
@@ -183,16 +184,17 @@ class Client(Attachment):
         request: str = "",
         timeout: float | None = None,
         trace: bytes = b"",
+        domain: str = "",
     ) -> Prefix:
         """Read chunks and pass them to a callback batch by batch, in this task. A slow callback blocks the event
         loop.
         """
         parts = self._split_keys("fetch", keys)
         if len(parts) == 1:
-            return await self._run_fetch(operations.fetch(parts[0], request, timeout, trace), scatter)
+            return await self._run_fetch(operations.fetch(parts[0], request, timeout, trace, domain), scatter)
         progress = FetchProgress(scatter, timeout)
         for part in parts:
-            spec = operations.fetch(part, request, progress.remaining_timeout(), trace)
+            spec = operations.fetch(part, request, progress.remaining_timeout(), trace, domain)
             try:
                 progress.add(await self._run_fetch(spec, progress.scatter), len(part))
             except Error as error:

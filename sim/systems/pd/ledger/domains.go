@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
@@ -14,13 +16,112 @@ import (
 var (
 	checkDomainReady = oracle.NewCheck("S32", "domains of readable chunks")
 	checkDomainLease = oracle.NewCheck("S32", "domains of leased chunks")
+	checkDomainGot   = oracle.NewCheck("S32", "chunks of a domain that a get states")
+	checkDomainFound = oracle.NewCheck("S32", "chunks of a stated domain that are here")
 )
 
 // domainOracle judges of which domain the chunks are that an engine may get and that peers read.
-type domainOracle struct{ oracleBase }
+type domainOracle struct {
+	oracleBase
+	perIncarnation[domainState]
+}
+
+// domainState records the chunks of other domains that an engine has stated, by the hash of the key in that domain.
+type domainState struct{ stated map[uint64]statedChunk }
+
+// A statedChunk is a chunk that an engine gets from a domain, and the page in which it last became readable.
+type statedChunk struct {
+	realm   effects.Realm
+	key     []byte
+	isReady bool
+	page    effects.Page
+}
+
+func (q *domainState) clearForReuse() { *q = domainState{stated: world.RecycleMap(q.stated)} }
 
 func (*domainOracle) subscribe(l *oracle.Subscriptions[domainOracle]) {
 	oracle.On(l, func(o *domainOracle, _ *oracle.Call, e world.LeasingPages) { o.checkLease(e.Node, e.Grant) })
+	oracle.On(l, func(o *domainOracle, _ *oracle.Call, e pd.CommandGiven) {
+		if e.Command.Kind == pd.WantOfDomain {
+			o.recordStated(e.Node, e.Command)
+		}
+	})
+	oracle.On(l, func(o *domainOracle, _ *oracle.Call, e world.FactObserved) {
+		if e.Effect.Fact == effects.FactReady && o.w.SourcePlan.Topology.Domains {
+			o.recordReady(e.Node, e.Effect.ID)
+		}
+	})
+	oracle.On(l, func(o *domainOracle, _ *oracle.Call, e pd.GetOfDomain) {
+		if o.verifyGot(e.Node, e.Command.Pages); e.Effect != nil && o.w.Failure == nil {
+			o.verifyFound(e.Node, e.Effect, e.Command)
+		}
+	})
+}
+
+// statedIn returns the trust domain and the key that a command states.
+func statedIn(c *pd.Command) (effects.Realm, []byte) {
+	switch b := c.Body.(type) {
+	case *engine.Get:
+		return b.Realm, b.Keys[0]
+	case *engine.Contains:
+		return b.Realm, b.Keys[0]
+	}
+	panic("BUG: a command of another kind")
+}
+
+func (o *domainOracle) recordStated(n *world.Node, c *pd.Command) {
+	realm, key := statedIn(c)
+	hash := pd.KeyHashIn(n, realm, key)
+	if _, known := o.stateOf(n).stated[hash]; known {
+		return
+	}
+	if o.stateOf(n).stated == nil {
+		o.stateOf(n).stated = map[uint64]statedChunk{}
+	}
+	x := statedChunk{realm: realm, key: key}
+	x.page, x.isReady = pd.ReadyIn(n, realm, key)
+	o.stateOf(n).stated[hash] = x
+}
+
+// recordReady records the page of a chunk of another domain that became readable, if an engine has stated the domain.
+func (o *domainOracle) recordReady(n *world.Node, hash uint64) {
+	x, known := o.stateOf(n).stated[hash]
+	if !known {
+		return
+	}
+	x.page, x.isReady = pd.ReadyIn(n, x.realm, x.key)
+	o.stateOf(n).stated[hash] = x
+}
+
+// verifyGot checks that the pages that an engine got from another domain hold a chunk of a stranger.
+func (o *domainOracle) verifyGot(n *world.Node, pages []effects.Page) {
+	for _, p := range pages {
+		if o.countJudged(checkDomainGot); !isForeign(&n.Pool.Pages[p.Index]) {
+			o.fail(checkDomainGot, "node %d gives page %d to an engine that states another trust domain, with a chunk of the node's own",
+				n.AsSubject(), n.PageSubject(p.Index))
+			return
+		}
+	}
+}
+
+// verifyFound checks that a chunk of a stated domain is found if it is here, and only if it was: a chunk that is not found
+// is in no page any more.
+func (o *domainOracle) verifyFound(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	realm, key := statedIn(c)
+	x := o.stateOf(n).stated[pd.KeyHashIn(n, realm, key)]
+	isMiss := e.Code == effects.NotFound || e.Code == effects.Lapsed || e.Code == effects.OK && e.Hits == 0
+	switch s := pd.PageStateOf(n, x.page.Index); {
+	case e.Hits > 0 && !x.isReady:
+		o.fail(checkDomainFound, "node %d finds a chunk of the domain that the engine states, which no peer of the domain sent",
+			n.AsSubject())
+	case e.Hits == 0 && !isMiss || !x.isReady:
+		o.countVoid(checkDomainFound)
+		return
+	case isMiss && s.Refs > 0 && s.Generation == x.page.Generation:
+		o.fail(checkDomainFound, "node %d finds no chunk of the domain that the engine states, and has it in page %d", n.AsSubject(),
+			n.PageSubject(x.page.Index))
+	}
+	o.countJudged(checkDomainFound)
 }
 
 // isForeign reports whether a page holds a false chunk of a stranger.

@@ -65,7 +65,7 @@ var stageOnlyCodes = []effects.Code{
 func (or *reasonOracle) verifyReason(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	w := e.Why
 	or.countJudged(checkReason)
-	missed := (c.Kind == plan.CommandGet || c.Kind == plan.CommandLookup) &&
+	missed := (c.Kind == plan.CommandGet || c.Kind == plan.CommandLookup || c.Kind == pd.WantOfDomain) &&
 		(e.Code == effects.NotFound || e.Code == effects.Lapsed)
 	switch {
 	case e.Code == effects.OK || missed: // The prefix explains the outcome.

@@ -31,8 +31,8 @@ func (or *plainSenderOracle) isExpired(n *world.Node, id effects.GrantID) bool {
 	return or.w.Conditions.Leased && g.IsBearer() && or.w.ReadClock(n) >= g.ExpiresAt.Add(or.w.Setup.Rank.Residual)
 }
 
-// recordForeign records that the chunks of a plain sender are readable from the time of their grant on.
-func (or *plainSenderOracle) recordForeign(n *world.Node, keys [][]byte) {
+// recordForeign records that the chunks of a plain sender of a trust domain are readable from the time of their grant on.
+func (or *plainSenderOracle) recordForeign(n *world.Node, realm effects.Realm, keys [][]byte) {
 	lapsed := or.oracles().lapses.stateOf(n)
 	if len(keys) == 0 {
 		return
@@ -41,13 +41,13 @@ func (or *plainSenderOracle) recordForeign(n *world.Node, keys [][]byte) {
 	for _, name := range keys {
 		known := false
 		for k, text := range or.w.Keys {
-			if text != nil && bytes.Equal(text, name) {
+			if text != nil && bytes.Equal(text, name) && realm == 0 {
 				known, or.facts().wholeKeys[n.ID][k] = true, true
 				lapsed.recordWhole(uint32(k), or.w.Now)
 			}
 		}
 		if !known {
-			lapsed.recordForeign(pd.KeyHashOf(n, name), or.w.Now)
+			lapsed.recordForeign(pd.KeyHashIn(n, realm, name), or.w.Now)
 		}
 	}
 }

@@ -311,7 +311,7 @@ func (or *queueOracle) handleReply(n *world.Node, request uint64, body []byte) {
 	}
 	if grant != 0 {
 		or.oracles().requestEnds.recordGranted(n, &w)
-		or.oracles().plainSenders.recordForeign(n, w.plainKeys)
+		or.oracles().plainSenders.recordForeign(n, or.w.Requests[w.request-1].Realm, w.plainKeys)
 		or.oracles().prompt.verifyGrantRequest(n, n.Grants[grant])
 		if w.peer == (effects.Incarnation{}) {
 			or.oracles().plainCounts.verifyCount(n, w.conn, grant)
