@@ -129,7 +129,7 @@ race: test-setup ## All tests of the packages that run concurrently, under the r
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -race -short $(RACED)
 
 .PHONY: night
-night: build leaks ## What is longer than a change may wait for: all that is raced, whole, and the command and its simulator.
+night: build leaks kubernetes-test ## What is longer than a change may wait for: all that is raced, whole, and the command and its simulator.
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -race $(RACED) ./cmd/kvferry
 	$(GO) test $(VETTED) -timeout $(PATIENCE) ./tools/docs
 	$(GO) build -race -o $(CACHE)/kvferry-race ./cmd/kvferry
@@ -473,6 +473,10 @@ prometheus-test: ## The alerts and the board with a real Prometheus, which scrap
 	promtool check rules deploy/prometheus/rules.yaml
 	promtool test rules deploy/prometheus/rules_test.yaml
 	KVFERRY_PROMETHEUS=$$(command -v prometheus) $(GO) test ./runtime/operator -run TestPrometheus -count=1 -v -timeout 10m
+
+.PHONY: kubernetes-test
+kubernetes-test: build ## The manifests of deploy/kubernetes and the examples, rendered and checked without a cluster.
+	cd tools/kubernetes && $(GO) vet ./... && KVFERRY=$(CURDIR)/bin/kvferry $(GO) test -count=1 ./...
 
 .PHONY: example-vllm
 example-vllm: wheel $(VLLM_READY) ## examples/vllm-pd: prefill and decode engines behind the proxy, against one alone; of the wheel.
