@@ -24,7 +24,7 @@ func full(t *testing.T) (folder, file string) {
 // again after a change.
 func run(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
-	for _, file := range []string{"Makefile", "tools/venv", "tools/wheel"} {
+	for _, file := range []string{"Makefile", "tools/venv", "tools/wheel", "tools/release/build"} {
 		if _, err := os.ReadFile(filepath.Join("../..", file)); err != nil {
 			t.Fatal(err)
 		}
@@ -40,6 +40,7 @@ func TestScriptsKeepWhatIsInAFolder(t *testing.T) {
 	for _, c := range []struct{ name, says string }{
 		{"tools/venv", "name a folder that is new or empty"},
 		{"tools/wheel", "File exists"},
+		{"tools/release/build", "has files that make release did not make"},
 	} {
 		folder, file := full(t)
 		args := []string{folder}
