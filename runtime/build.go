@@ -87,6 +87,7 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 	b.driver.facts.lines, b.driver.facts.caller = loglimit.New(b.driver.log), b.driver.control.Caller
 	b.driver.tickets = newTicketTable(draft.Limits().Commands)
 	b.driver.tickets.onEnd, b.driver.reports = b.options.commandTimer, b.options.reports
+	b.driver.facts.listeners = b.options.metrics
 	b.driver.scatterCalls = newScatterCalls(b.mailbox)
 	b.verifier = newVerifier(b.cfg.Data.Checksums, b.cfg.Data.KeepCorrupt, b.driver.log, b.driver.facts.lines)
 	if err := b.openPlanes(draft, &machine); err != nil {

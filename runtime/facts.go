@@ -1,21 +1,25 @@
 package runtime
 
 import (
+	"cmp"
 	"log/slog"
 	"net/netip"
-	"sync/atomic"
+	"slices"
+	"sync"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/metrics"
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
-// facts counts the machine's observations by kind and code, and logs failures: one line per cause and peer within an
-// interval.
+// facts counts what the machine observes and what planes do for it, and logs failures: one line per cause and peer
+// within an interval.
 type facts struct {
-	counts [factKinds][effects.CodeCount]atomic.Uint64
-	items  [factKinds][effects.CodeCount]atomic.Uint64 // sums of Observe.Count
-	lines  *loglimit.Log
-	caller func(effects.Conn) netip.Addr // returns the remote address of a served connection
+	mu        sync.Mutex // guards meter, which is read by other goroutines
+	meter     metrics.Meter
+	listeners []MetricListener
+	lines     *loglimit.Log
+	caller    func(effects.Conn) netip.Addr // returns the remote address of a served connection
 	// lastMalformed is the last malformed answer that was logged, by peer and reason, so that the put that fails
 	// because of it is not logged again.
 	lastMalformed peerProblem
@@ -48,9 +52,8 @@ var failureTexts = [factKinds]string{
 // recordFact counts an observation of the machine, logs a warning if it reports a failure, and logs it at the debug
 // level.
 func (f *facts) recordFact(log *slog.Logger, e *effects.Observe) {
+	f.recordEffect(e)
 	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount {
-		f.counts[e.Fact][e.Code].Add(1)
-		f.items[e.Fact][e.Code].Add(uint64(e.Count))
 		f.logFailure(e)
 	}
 	// A disabled level costs one comparison; nothing is formatted.
@@ -122,23 +125,49 @@ func (f *facts) logFailure(e *effects.Observe) {
 	f.lines.Warn(cause, peer, attrs...)
 }
 
-// A FactCount is the number of times that the machine observed one kind of fact with one code. Items is the sum of what
-// these facts count, which depends on the kind: chunks, pages or others (see effects.Fact).
-type FactCount struct {
-	Fact         effects.Fact
-	Code         effects.Code
-	Times, Items uint64
+// recordEvent gives the meter an event just before the machine has it.
+func (f *facts) recordEvent(ev effects.Event) {
+	f.mu.Lock()
+	f.meter.RecordEvent(ev)
+	all := f.meter.TakeObservations()
+	f.mu.Unlock()
+	f.tell(all)
 }
 
-// listCounts returns the counts that are not zero.
-func (f *facts) listCounts() []FactCount {
-	var all []FactCount
-	for fact := range f.counts {
-		for code := range f.counts[fact] {
-			if n := f.counts[fact][code].Load(); n > 0 {
-				all = append(all, FactCount{effects.Fact(fact), effects.Code(code), n, f.items[fact][code].Load()})
-			}
+// recordEffect gives the meter an effect of the machine.
+func (f *facts) recordEffect(e effects.Effect) {
+	f.mu.Lock()
+	f.meter.RecordEffect(now(), e)
+	all := f.meter.TakeObservations()
+	f.mu.Unlock()
+	f.tell(all)
+}
+
+// tell gives values of histograms to the listeners. Only the goroutine that steps the machine records, so the values
+// stay as they are until the last listener has them.
+func (f *facts) tell(all []metrics.Observation) {
+	for i := range all {
+		for _, listen := range f.listeners {
+			listen(&all[i])
 		}
 	}
+}
+
+// A FactCount is the number of times that the machine observed one kind of fact with one code.
+type FactCount = metrics.FactCount
+
+// listCounts returns the counts that are not zero, by kind and code.
+func (f *facts) listCounts() []FactCount {
+	f.mu.Lock()
+	all := f.meter.AppendFacts(nil)
+	f.mu.Unlock()
+	slices.SortFunc(all, func(a, b FactCount) int { return cmp.Or(cmp.Compare(a.Fact, b.Fact), cmp.Compare(a.Code, b.Code)) })
 	return all
+}
+
+// listCounters returns the present values of all counters of the meter.
+func (f *facts) listCounters() []metrics.Reading {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.meter.AppendCounters(nil)
 }

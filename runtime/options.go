@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/metrics"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/device"
@@ -32,6 +33,7 @@ type options struct {
 	attachable   bool
 	commandTimer CommandTimer // nil: nobody measures the time of commands
 	reports      []ReportListener
+	metrics      []MetricListener
 	tracer       span.Tracer // nil: there are no traces
 }
 
@@ -80,9 +82,13 @@ func WithCommandTimer(f CommandTimer) Option { return func(o *options) { o.comma
 // was spent. It is called by the goroutine that steps the machine, so it must not block, and it must copy what it keeps.
 type ReportListener func(*effects.Observe)
 
-// WithReports adds a listener for reports. The option may be given several times.
-func WithReports(f ReportListener) Option {
-	return func(o *options) { o.reports = append(o.reports, f) }
+// A MetricListener is called with each value of a histogram of the node. It is called by the goroutine that steps the
+// machine, so it must not block, and it must copy what it keeps.
+type MetricListener func(*metrics.Observation)
+
+// WithMetrics adds a listener for the values of histograms. The option may be given several times.
+func WithMetrics(f MetricListener) Option {
+	return func(o *options) { o.metrics = append(o.metrics, f) }
 }
 
 // WithTracer sets where the spans of traced calls go. Package runtime/tracing has a tracer for OpenTelemetry.

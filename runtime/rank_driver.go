@@ -27,15 +27,19 @@ type rankDriver struct {
 	scatterCalls *scatterCalls
 }
 
-// beforeStep records the plane of a new Link, and deletes Links that ended.
+// beforeStep records the plane of a new Link, and deletes Links that ended. The meter has the events that it counts.
 func (w *rankDriver) beforeStep(ev effects.Event) {
 	switch ev := ev.(type) {
+	case *effects.TransferDone:
+		w.facts.recordEvent(ev)
 	case *effects.Imported:
+		w.facts.recordEvent(ev)
 		if ev.Code == effects.OK {
 			w.linkPlanes[ev.Link] = w.importPlanes[ev.Corr]
 		}
 		delete(w.importPlanes, ev.Corr)
 	case *effects.Dropped:
+		w.facts.recordEvent(ev)
 		delete(w.linkPlanes, ev.Link)
 	default: // The other events concern the machine only.
 	}
@@ -50,6 +54,7 @@ func (w *rankDriver) carryOut(e effects.Effect) {
 		w.fillCarried(e)
 		w.tryCarryOut(e)
 	case *effects.Import:
+		w.facts.recordEffect(e)
 		w.importPeer(e)
 	case *effects.Drop:
 		w.dropLink(e.Link)
@@ -63,6 +68,7 @@ func (w *rankDriver) carryOut(e effects.Effect) {
 	case *effects.Revoke:
 		w.memory.servedPool().Revoke(e.Grant)
 	case *effects.Transfer:
+		w.facts.recordEffect(e)
 		w.startTransfer(e)
 	case *effects.Cancel:
 		for _, p := range w.planes {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/metrics"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/secure"
 )
@@ -50,6 +51,7 @@ type Snapshot struct {
 	Unfinished      []rank.Unfinished // what a drain waits for, if the node drains
 	CommandsInUse   int               // tickets of commands in progress, and of commands whose memory is still in use
 	Facts           []FactCount
+	Counters        []metrics.Reading // with the counts of Facts
 	Control         control.Stats
 	Security        secure.Stats
 	Checksums       Checksums
@@ -59,8 +61,8 @@ type Snapshot struct {
 // Snapshot returns what the node holds and has counted. It waits for the machine between two steps, at most until ctx
 // ends, so that it returns even if the node's loop is stuck.
 func (n *Node) Snapshot(ctx context.Context) Snapshot {
-	s := Snapshot{State: n.State(), CommandsInUse: n.tickets.count(), Facts: n.FactCounts(), Control: n.driver.control.Stats(),
-		Checksums: n.Checksums(), DroppedLogLines: n.DroppedLogLines()}
+	s := Snapshot{State: n.State(), CommandsInUse: n.tickets.count(), Facts: n.FactCounts(), Counters: n.driver.facts.listCounters(),
+		Control: n.driver.control.Stats(), Checksums: n.Checksums(), DroppedLogLines: n.DroppedLogLines()}
 	if g := n.driver.guard; g != nil {
 		s.Security = g.Stats()
 	}

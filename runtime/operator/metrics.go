@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/metrics"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/attach"
 	"github.com/kvferry/kvferry/runtime/directory"
@@ -28,8 +28,11 @@ type metric struct {
 //kvferry:table
 var allMetrics []*metric
 
+// prefix begins the names of all metrics.
+const prefix = "kvferry_"
+
 func define(kind prometheus.ValueType, name, help string, labels ...string) *metric {
-	m := &metric{name: "kvferry_" + name, help: help, kind: kind, labels: labels}
+	m := &metric{name: prefix + name, help: help, kind: kind, labels: labels}
 	m.desc = prometheus.NewDesc(m.name, help, labels, nil)
 	allMetrics = append(allMetrics, m)
 	return m
@@ -53,16 +56,19 @@ var (
 
 	nodeStates    = gauge("node_state", "1 for the state that the node is in, and 0 for the others.", "state")
 	scrapeStale   = gauge("scrape_stale", "1 if the node's event loop did not answer, so that the counts of its tables are missing.")
-	poolCapacity  = gauge("pages_capacity", "Pages of a pool.", "pool")
-	poolStates    = gauge("pages", "Pages of a pool by state; the states do not cover all pages (docs/metrics.md).", "pool", "state")
+	poolCapacity  = gauge(metrics.PagesCapacity, "Pages of a pool.", "pool")
+	poolStates    = gauge(metrics.Pages, "Pages of a pool by state; the states do not cover all pages (docs/metrics.md).", "pool", "state")
 	pageBytes     = gauge("page_bytes", "Bytes of a page.")
-	leasedMost    = gauge("pages_leased_high_water", "The most pages that were leased to peers at a time.")
-	pinnedPages   = gauge("pages_pinned", "Pins of pages for peers that read them.")
-	tableRowCount = gauge("table_rows", "Rows of a table of the node's machine.", "table")
+	leasedMost    = gauge(metrics.PagesLeased, "The most pages that were leased to peers at a time.")
+	pinnedPages   = gauge(metrics.PagesPinned, "Pins of pages for peers that read them.")
+	tableRowCount = gauge(metrics.TableRows, "Rows of a table of the node's machine.", "table")
 	tableLimits   = gauge("table_limit", "The limit of a table of the node's machine.", "table")
 	commands      = gauge("commands_in_progress", "Commands in progress, and commands whose memory is still in use.")
-	factsTotal    = counter("facts_total", "What the node observed, by kind and code (docs/metrics.md).", "fact", "code")
-	factItems     = counter("fact_items_total", "Sums of what these facts count: chunks, pages or others, by kind.", "fact", "code")
+	factsTotal    = counter(metrics.Facts, "What the node observed, by kind and code (docs/metrics.md).", "fact", "code")
+	factItems     = counter(metrics.FactItems, "Sums of what these facts count: chunks, pages or others, by kind.", "fact", "code")
+	transfers     = counter(metrics.Transfers, "Transfers of this node that ended: writes to peers, and reads from peers.",
+		"plane", "direction", "code")
+	transferBytes = counter(metrics.TransferBytes, "Bytes of the transfers that succeeded.", "plane", "direction")
 	controlDrops  = counter("control_dropped_total", "Control messages that were dropped, by reason.", "reason")
 	inboundConns  = gauge("connections", "Inbound connections of the control transport that are open.")
 	inboundEnded  = counter("connections_ended_total", "Inbound connections of the control transport that were closed or refused, by reason.",
@@ -101,8 +107,9 @@ type histogram struct {
 var histograms = []histogram{
 	{"kvferry_command_duration_seconds", "Time from a call of the node's interface to its outcome, by call and code.",
 		[]string{"call", "code"}},
-	{"kvferry_put_stage_seconds", "Time of a batch of a put in each stage. Each batch counts once in every stage, so the stages add up to " +
+	{prefix + metrics.PutStage, "Time of a batch of a put in each stage. Each batch counts once in every stage, so the stages add up to " +
 		"the time of the batch (docs/metrics.md).", []string{"stage", "outcome"}},
+	{prefix + metrics.TransferDuration, "Time from the beginning of a transfer to its end.", []string{"plane", "direction", "outcome"}},
 }
 
 // newVec returns the metric. Its classic buckets reach from 16 microseconds to about 67 seconds, each four times the one
@@ -113,41 +120,47 @@ func (h *histogram) newVec() *prometheus.HistogramVec {
 	}, h.labels)
 }
 
-// A Timer measures how long commands take, and the stages of puts.
+// A Timer has the histograms of a node.
 type Timer struct {
-	seconds, stages *prometheus.HistogramVec
-	// stagesOf are the series of stages for puts that succeeded, and for puts that failed.
-	stagesOf [2][effects.PhaseCount]prometheus.Observer
+	seconds *prometheus.HistogramVec
+	// others are the histograms of fsm/rank/metrics, by their name there.
+	others map[string]*prometheus.HistogramVec
+	labels map[string]int // the number of labels of each
 }
 
 // NewTimer returns a timer.
 func NewTimer() *Timer {
-	t := &Timer{seconds: histograms[0].newVec(), stages: histograms[1].newVec()}
-	for i, outcome := range []string{"ok", "failed"} {
+	t := &Timer{seconds: histograms[0].newVec(), others: map[string]*prometheus.HistogramVec{}, labels: map[string]int{}}
+	for i := range histograms[1:] {
+		h := &histograms[i+1]
+		name := strings.TrimPrefix(h.name, prefix)
+		t.others[name], t.labels[name] = h.newVec(), len(h.labels)
+	}
+	for _, outcome := range []string{metrics.OutcomeOK, metrics.OutcomeFailed} {
 		for p := range effects.PhaseCount {
-			t.stagesOf[i][p] = t.stages.WithLabelValues(effects.Phase(p).String(), outcome)
+			t.others[metrics.PutStage].WithLabelValues(effects.Phase(p).String(), outcome)
 		}
 	}
 	return t
 }
 
-// Options returns the options of a node whose times the timer measures.
-func (t *Timer) Options() []runtime.Option {
-	return []runtime.Option{runtime.WithCommandTimer(t.Record), runtime.WithReports(t.RecordReport)}
+// Collectors returns the histograms.
+func (t *Timer) Collectors() []prometheus.Collector {
+	all := []prometheus.Collector{t.seconds}
+	for i := range histograms[1:] {
+		all = append(all, t.others[strings.TrimPrefix(histograms[i+1].name, prefix)])
+	}
+	return all
 }
 
-// RecordReport is a runtime.ReportListener.
-func (t *Timer) RecordReport(e *effects.Observe) {
-	if e.Fact != effects.FactPutEnded {
-		return
-	}
-	failed := 0
-	if e.Code != effects.OK {
-		failed = 1
-	}
-	for p, took := range e.Report.Phases {
-		t.stagesOf[failed][p].Observe(time.Duration(took).Seconds())
-	}
+// Options returns the options of a node whose times the timer measures.
+func (t *Timer) Options() []runtime.Option {
+	return []runtime.Option{runtime.WithCommandTimer(t.Record), runtime.WithMetrics(t.RecordMetric)}
+}
+
+// RecordMetric is a runtime.MetricListener.
+func (t *Timer) RecordMetric(o *metrics.Observation) {
+	t.others[o.Histogram].WithLabelValues(o.Labels[:t.labels[o.Histogram]]...).Observe(time.Duration(o.Took).Seconds())
 }
 
 // Record is a runtime.CommandTimer.
@@ -170,34 +183,22 @@ type named struct {
 	rows int
 }
 
-// pool has the pages of a pool by state.
-type pool struct {
-	name   string
-	total  int
-	states []named
-}
-
-// poolPages returns the pages of the pools. The counts of granted, quarantined and leased pages are those of all pools,
-// and stand at the first.
-func poolPages(s *rank.Stats) []pool {
-	return []pool{
-		{"engine", s.PagesTotal, []named{{"free", s.PagesFree}, {"evictable", s.PagesEvictable}, {"granted", s.PagesGranted},
-			{"quarantined", s.PagesQuarantined}, {"leased", s.PagesLeased}, {"promised", s.PagesPromised}, {"staged", s.Staged}}},
-		{"arena", s.ArenaTotal, []named{{"free", s.ArenaFree}}},
-		{"device", s.DeviceTotal, []named{{"free", s.DeviceFree}, {"evictable", s.DeviceEvictable}}},
+// sendReadings sends the readings of fsm/rank/metrics.
+func sendReadings(to chan<- prometheus.Metric, all []metrics.Reading) {
+	for i := range all {
+		r := &all[i]
+		m := readable[r.Metric]
+		m.send(to, float64(r.Value), r.Labels[:len(m.labels)]...)
 	}
 }
 
-// tableRows returns the rows of the machine's tables.
-func tableRows(s *rank.Stats) []named {
-	return []named{
-		{"puts", s.Puts}, {"reserves", s.Reserves}, {"requests", s.Requests}, {"tombstones", s.Tombstones}, {"gets", s.Gets},
-		{"pending_requests", s.PendingRequests}, {"grants", s.Grants}, {"entries", s.Entries}, {"claims", s.Claims}, {"fills", s.Fills},
-		{"offers", s.Offers}, {"locations", s.Locations}, {"fetches", s.Fetches}, {"outbound_peers", s.OutboundPeers},
-		{"inbound_peers", s.InboundPeers}, {"outstanding", s.Outstanding}, {"deadlines", s.Deadlines}, {"brings", s.Brings},
-		{"receptions", s.Receptions}, {"leased_batches", s.LeasedBatches}, {"registrations", s.Registrations}, {"layers", s.Layers},
-		{"bundles", s.Bundles}, {"operations", s.Operations}, {"retries", s.Retries},
-	}
+// readable has the metrics of fsm/rank/metrics by their names there.
+//
+//kvferry:table
+var readable = map[string]*metric{
+	metrics.PagesCapacity: poolCapacity, metrics.Pages: poolStates, metrics.PagesLeased: leasedMost, metrics.PagesPinned: pinnedPages,
+	metrics.TableRows: tableRowCount, metrics.Facts: factsTotal, metrics.FactItems: factItems, metrics.Transfers: transfers,
+	metrics.TransferBytes: transferBytes,
 }
 
 // nodeCollector collects the metrics of a node.
@@ -216,10 +217,7 @@ func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	pageBytes.send(to, float64(c.n.PageBytes()))
 	commands.send(to, float64(s.CommandsInUse))
-	for _, f := range s.Facts {
-		factsTotal.send(to, float64(f.Times), f.Fact.String(), f.Code.String())
-		factItems.send(to, float64(f.Items), f.Fact.String(), f.Code.String())
-	}
+	sendReadings(to, s.Counters)
 	for _, l := range c.n.TableLimits() {
 		tableLimits.send(to, float64(l.Limit), l.Table)
 	}
@@ -243,20 +241,7 @@ func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
 	if scrapeStale.send(to, oneIf(stuck)); !s.HasRank {
 		return
 	}
-	for _, p := range poolPages(&s.Rank) {
-		if p.total == 0 {
-			continue
-		}
-		poolCapacity.send(to, float64(p.total), p.name)
-		for _, x := range p.states {
-			poolStates.send(to, float64(x.rows), p.name, x.name)
-		}
-	}
-	leasedMost.send(to, float64(s.Rank.PagesLeasedMax))
-	pinnedPages.send(to, float64(s.Rank.Pinned))
-	for _, t := range tableRows(&s.Rank) {
-		tableRowCount.send(to, float64(t.rows), t.name)
-	}
+	sendReadings(to, metrics.AppendGauges(nil, &s.Rank))
 }
 
 // counted is a counter with the value of its label.

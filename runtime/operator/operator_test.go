@@ -62,7 +62,10 @@ pd_alloc_fail_backoff_ttl: 1
 chunk_size: 16
 pd_buffer_size: 1MiB
 pd_buffer_device: cpu
-extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: `+strconv.Itoa(headSize)+`, dtype: bfloat16}}}
+extra_config:
+  kvferry:
+    link: {carry_bytes: 0}
+    layout: {num_layers: 2, num_kv_heads: 1, head_size: `+strconv.Itoa(headSize)+`, dtype: bfloat16}
 `), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -240,6 +243,9 @@ func TestMetricsSayWhatHappened(t *testing.T) {
 		{sender, "put_stage_seconds", []string{"ok", "wire"}, 4},
 		{sender, "put_stage_seconds", []string{"ok", "publish"}, 4},
 		{sender, "put_stage_seconds", []string{"failed", "wire"}, 0},
+		{sender, "transfers_total", []string{"ok", "write", "shm"}, 4},
+		{sender, "transfer_bytes_total", []string{"write", "shm"}, 8 * 16384},
+		{sender, "transfer_duration_seconds", []string{"write", "ok", "shm"}, 4},
 		{receiver, "command_duration_seconds", []string{"get", "ok"}, 4},
 		{sender, "node_state", []string{"serving"}, 1},
 		{sender, "node_state", []string{"failed"}, 0},

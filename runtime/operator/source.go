@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kvferry/kvferry/fsm/rank/metrics"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/attach"
 	"github.com/kvferry/kvferry/runtime/directory"
@@ -62,7 +63,7 @@ func Node(n *runtime.Node, t *Timer) Source {
 		return nodeState(n, n.Snapshot(ctx))
 	}, Pages: map[string]http.HandlerFunc{"/holds": func(w http.ResponseWriter, r *http.Request) { serveHolds(w, r, n) }}}
 	if t != nil {
-		s.Collectors = append(s.Collectors, t.seconds, t.stages)
+		s.Collectors = append(s.Collectors, t.Collectors()...)
 	}
 	s.Checks = []Check{
 		{Name: "node", Kind: CheckLive, Probe: func(context.Context) error {
@@ -160,16 +161,14 @@ func nodeState(n *runtime.Node, s runtime.Snapshot) nodeInfo {
 		x.WaitsFor[u.Kind] += u.Count
 	}
 	x.Tables = map[string]int{}
-	for _, t := range tableRows(&s.Rank) {
-		x.Tables[t.name] = t.rows
-	}
-	for _, p := range poolPages(&s.Rank) {
-		if p.total > 0 {
-			info := pagesInfo{Pool: p.name, Total: p.total, Count: map[string]int{}}
-			for _, c := range p.states {
-				info.Count[c.name] = c.rows
-			}
-			x.Pages = append(x.Pages, info)
+	for _, r := range metrics.AppendGauges(nil, &s.Rank) {
+		switch r.Metric {
+		case metrics.TableRows:
+			x.Tables[r.Labels[0]] = int(r.Value)
+		case metrics.PagesCapacity:
+			x.Pages = append(x.Pages, pagesInfo{Pool: r.Labels[0], Total: int(r.Value), Count: map[string]int{}})
+		case metrics.Pages:
+			x.Pages[len(x.Pages)-1].Count[r.Labels[1]] = int(r.Value)
 		}
 	}
 	return x

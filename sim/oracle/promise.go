@@ -65,6 +65,7 @@ var promises = map[string]string{
 	"L10": "a worker tells directories what it has, and asks them what others have, within the configured times and " +
 		"limits, and no more often than needed",
 	"L11":      "a put reports how its time was spent, without a gap, and as its requests and transfers took it",
+	"L12":      "the numbers that a node exports are those of what happened",
 	"contract": "machines and models keep the contract between a machine and its driver (effects/doc.go)",
 	"panic":    "no machine ever panics because of an impossible state",
 }

@@ -62,6 +62,8 @@ var rooms = []room{
 	{name: "fsm/rank/flows/p2p", std: pureStd, own: append(shared(), "fsm/directory/registrar"), foreign: none},
 	// A flow must not import another flow, except put: pushes, offers and layers are puts.
 	{name: "fsm/rank/flows/...", std: pureStd, own: append(shared(), "fsm/rank/flows/put"), foreign: none},
+	// The numbers that a node exports, of the rank and of what its planes do.
+	{name: "fsm/rank/metrics", std: pureStd, own: []string{"effects", "fsm/rank"}, foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 
 	// The state machine of leased planes between devices does not depend on ranks.
@@ -206,7 +208,8 @@ var rooms = []room{
 		"runtime/secure", "runtime/span"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "go.yaml.in/yaml/v4")},
 	// The interface for operators sees all that a process may run, and only commands import it.
-	{name: "runtime/operator", own: []string{"effects", "fsm/rank", "runtime", "runtime/attach", "runtime/directory", "runtime/secure"},
+	{name: "runtime/operator", own: []string{"effects", "fsm/rank", "fsm/rank/metrics", "runtime", "runtime/attach", "runtime/directory",
+		"runtime/secure"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/net/netutil")},
 	// The gateway reaches plain engines over libnixl and side channels, which it gets as arguments.
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/rank/memory/geometry", "fsm/rank/flows/register",

@@ -98,6 +98,7 @@ type Oracles struct {
 	origins        originOracle
 	domains        domainOracle
 	putTimes       putTimeOracle
+	metrics        metricOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -175,6 +176,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *originOracle { return &o.origins })
 	addOracle(l, func(o *Oracles) *domainOracle { return &o.domains })
 	addOracle(l, func(o *Oracles) *putTimeOracle { return &o.putTimes })
+	addOracle(l, func(o *Oracles) *metricOracle { return &o.metrics })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].

@@ -137,6 +137,9 @@ func (or *writeGrantOracle) handleWriterDone(n *world.Node) {
 			if i == 0 && g.CommitArrivedAt == 0 && !g.Revoking {
 				g.CommitArrivedAt = or.w.ReadClock(n)
 			}
+			if i == 1 {
+				or.oracles().metrics.recordAborted(n, g.ID)
+			}
 			for _, p := range g.Pages {
 				pg := &n.Pool.Pages[p.Index]
 				if pg.Granted != g.ID {
