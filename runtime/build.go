@@ -109,7 +109,7 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 		poolKey:    b.cfg.PoolKey(),
 		deviceFrom: b.cfg.Pages + b.cfg.ArenaPages, devicePages: b.cfg.NPUPages,
 		inProcess: b.driver.memory.hostBytes(first) != nil && b.cfg.NPUPages == 0, hasAddresses: b.driver.memory.deviceAddress(first) != 0,
-		log: b.driver.log, verifier: b.verifier, tracer: b.options.tracer,
+		gateway: b.options.gateway, log: b.driver.log, verifier: b.verifier, tracer: b.options.tracer,
 		keysPerBatch: r.Limits().PagesPerBatch, keyBytesMax: b.cfg.Limits.KeyBytes, cfg: machine,
 		machine: r, tickets: b.driver.tickets, driver: b.driver, loop: newLoop(r, b.mailbox, b.driver),
 		logHandler: b.logHandler, containment: b.options.containment, failed: make(chan struct{}), closeToken: make(chan struct{}, 1)}

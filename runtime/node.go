@@ -40,6 +40,7 @@ type Node struct {
 	deviceFrom     uint32 // index of the first page of the second (device) pool
 	devicePages    uint32 // number of pages in the second pool
 	hasAddresses   bool   // the pages have addresses for a device
+	gateway        Gateway
 	callTimes      atomic.Pointer[callTimes]
 	cfg            rank.Config // configuration of the machine, as read from the file
 	sharedMode     p2p.Mode
@@ -171,6 +172,12 @@ func (n *Node) Incarnation() effects.Incarnation { return n.machine.Incarnation(
 func (n *Node) Stats() (s rank.Stats) {
 	n.loop.runBetween(func() { s = n.machine.Stats() })
 	return s
+}
+
+// Gateway returns the node's gateway, if there is one and it counts its work.
+func (n *Node) Gateway() (CountingGateway, bool) {
+	g, ok := n.gateway.(CountingGateway)
+	return g, ok
 }
 
 // FactCounts returns, for each kind of fact, how often the node has observed that kind since Open.

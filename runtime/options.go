@@ -37,6 +37,16 @@ type options struct {
 	tracer       span.Tracer // nil: there are no traces
 }
 
+// A CountingGateway is a gateway that counts its work, for metrics. The methods may be called from any goroutine.
+type CountingGateway interface {
+	Gateway
+	// VisitCounts visits how many operations of each kind succeeded, and how many failed.
+	VisitCounts(visit func(operation string, ok, failed uint64))
+	// CountEngines returns the engines that write to this node, the engines that this node writes to, and the agents of the
+	// gateway, each at present.
+	CountEngines() (producers, consumers, agents int)
+}
+
 type namedPlane struct {
 	name string
 	open plane.Opener

@@ -66,3 +66,23 @@ func (g *Gateway) countWrite(j *writeJob, code effects.Code) {
 		}
 	})
 }
+
+// VisitCounts implements runtime.CountingGateway.
+func (g *Gateway) VisitCounts(visit func(operation string, ok, failed uint64)) {
+	s := g.Stats()
+	for _, x := range []struct {
+		operation string
+		results   Results
+	}{
+		{"request_sent", s.RequestsSent}, {"request_served", s.RequestsServed}, {"agent_made", s.AgentsMade}, {"agent_loaded", s.AgentsLoaded},
+		{"note_received", s.NotesReceived}, {"note_sent", s.NotesSent}, {"write", s.Writes}, {"expulsion", Results{OK: s.Expelled}},
+	} {
+		visit(x.operation, x.results.OK, x.results.Failed)
+	}
+}
+
+// CountEngines implements runtime.CountingGateway.
+func (g *Gateway) CountEngines() (producers, consumers, agents int) {
+	s := g.Stats()
+	return s.Producers, s.Consumers, s.Agents
+}

@@ -23,6 +23,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
+var _ runtime.CountingGateway = (*gateway.Gateway)(nil)
+
+// TestCountsAreVisited compares what metrics have of a gateway with its counts.
+func TestCountsAreVisited(t *testing.T) {
+	n, g, _ := openNodeAndGateway(t)
+	seen := map[string]gateway.Results{}
+	counting, ok := n.Gateway()
+	if !ok {
+		t.Fatal("the node's gateway does not count")
+	}
+	counting.VisitCounts(func(operation string, ok, failed uint64) { seen[operation] = gateway.Results{OK: ok, Failed: failed} })
+	if len(seen) != 8 || seen["agent_made"] != g.Stats().AgentsMade || seen["agent_made"].OK != 1 {
+		t.Errorf("got %v, want the counts of %v", seen, g.Stats())
+	}
+	if p, c, agents := counting.CountEngines(); p+c != 0 || agents != 1 {
+		t.Errorf("%d producers, %d consumers, %d agents", p, c, agents)
+	}
+}
+
 // Requests, writes and further operations are counted by outcome.
 func TestStats(t *testing.T) {
 	n, g, port := openNodeAndGateway(t)

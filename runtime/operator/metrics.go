@@ -79,6 +79,10 @@ var (
 	corruptPages  = counter("checksum_failures_total", "Pages that did not have the checksum that their source stated.")
 	droppedLines  = counter("log_lines_dropped_total", "Lines that the log dropped, because its handler took them too slowly.")
 
+	gatewayOps = counter("gateway_operations_total", "Operations of the gateway to plain engines, by outcome.", "operation", "outcome")
+	gatewayNow = gauge("gateway_engines", "Plain engines that write to the node (producer), that the node writes to (consumer), and agents of "+
+		"the gateway (agent).", "kind")
+
 	recorderOn    = gauge("recorder_recording", "1 while the state machine is recorded (recorder.dir), 0 if the recording has ended.")
 	recorderBytes = gauge("recorder_file_bytes", "The size of the recording.")
 	recorderSteps = counter("recorder_steps_total", "Steps of the state machine that were recorded.")
@@ -232,6 +236,9 @@ func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
 	checksumBytes.send(to, float64(s.Checksums.Bytes))
 	corruptPages.send(to, float64(s.Checksums.Corrupt))
 	droppedLines.send(to, float64(s.DroppedLogLines))
+	if g, ok := c.n.Gateway(); ok {
+		sendGateway(to, g)
+	}
 	if r, ok := c.n.Recording(); ok {
 		recorderOn.send(to, oneIf(r.Ended == ""))
 		recorderBytes.send(to, float64(r.Bytes))
@@ -242,6 +249,21 @@ func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	sendReadings(to, metrics.AppendGauges(nil, &s.Rank))
+}
+
+// sendGateway sends the counts of a gateway.
+func sendGateway(to chan<- prometheus.Metric, g runtime.CountingGateway) {
+	g.VisitCounts(func(operation string, ok, failed uint64) {
+		gatewayOps.send(to, float64(ok), operation, metrics.OutcomeOK)
+		gatewayOps.send(to, float64(failed), operation, metrics.OutcomeFailed)
+	})
+	producers, consumers, agents := g.CountEngines()
+	for _, x := range []struct {
+		kind string
+		now  int
+	}{{"producer", producers}, {"consumer", consumers}, {"agent", agents}} {
+		gatewayNow.send(to, float64(x.now), x.kind)
+	}
 }
 
 // counted is a counter with the value of its label.

@@ -46,6 +46,8 @@ var truths = map[string]string{
 	"agent_engines":            "sessions of the agent; S17 judges their limits in the profile agent",
 	"agent_calls":              "sessions of the agent; S17 judges their limits in the profile agent",
 	"agent_handles":            "sessions of the agent; S17 judges their limits in the profile agent",
+	"gateway_operations_total": "the gateway's driver counts; tests of runtime/gateway",
+	"gateway_engines":          "the gateway's driver counts; tests of runtime/gateway",
 	"command_duration_seconds": "the caller's wait, with the time in the mailbox; L1 judges when commands end",
 }
 
