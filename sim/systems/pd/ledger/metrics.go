@@ -81,7 +81,10 @@ type metricState struct {
 	expected  []metrics.Observation `snap:"scratch"` // what the histograms must have of this step
 	received  effects.Ticket        `snap:"scratch"` // the command of this step
 	searches  bool                  `snap:"skip"`    // a Bring without a named peer has been given
-	changed   bool                  `snap:"scratch"` // something was counted since the last comparison
+	// holdsLanded: the machine has held pages that had landed back until their checksums were compared. From then on the
+	// counts of pages are limits, as on leased planes.
+	holdsLanded bool `snap:"skip"`
+	changed     bool `snap:"scratch"` // something was counted since the last comparison
 }
 
 func (s *metricState) clearForReuse() {
@@ -123,6 +126,7 @@ type (
 		bearer   bool // any peer that knows the grant may use it
 		pages    int
 		open     []uint32
+		held     int // pages that have landed, and of which the machine may wait for the checksums
 	}
 	landingTruth struct {
 		landing effects.Landing
@@ -218,7 +222,12 @@ func (or *metricOracle) recordEffect(n *world.Node, e effects.Effect) {
 		x := state.landings[i]
 		state.landings = slices.Delete(state.landings, i, i+1)
 		if g := state.findGrant(x.grant); g != nil {
+			before := len(g.open)
 			g.open = slices.DeleteFunc(g.open, func(p uint32) bool { return slices.Contains(x.pages, p) })
+			if w := n.Grants[x.grant]; w != nil && w.IsRequestedByOwner() && or.w.Conditions.Sums {
+				g.held += before - len(g.open)
+				state.holdsLanded = true
+			}
 		}
 	case *effects.Return:
 		if _, is := or.w.Commands[e.Ticket-1].Body.(*ops.Put); is {
@@ -603,7 +612,9 @@ type openPages struct {
 // believes what a peer says or waits for an end of time, so that the counts are only limits there.
 func (or *metricOracle) countOpenPages(n *world.Node, state *metricState) (p openPages) {
 	var granted, quarantined, grants, done int
+	held := 0
 	for i := range state.grants {
+		held += state.grants[i].held
 		switch g := &state.grants[i]; {
 		case g.read:
 			grants++
@@ -628,6 +639,10 @@ func (or *metricOracle) countOpenPages(n *world.Node, state *metricState) (p ope
 	leased, all := state.countLeased(), granted+quarantined+stopping
 	p = openPages{bounds{granted, granted + stopping}, bounds{quarantined, quarantined + stopping}, exactly(all), exactly(leased),
 		exactly(state.leasedMax), bounds{grants, grants + done}}
+	if state.holdsLanded {
+		all += held
+		p.granted, p.quarantined, p.open = bounds{0, all}, bounds{0, all}, bounds{0, all}
+	}
 	if or.w.Conditions.Leased {
 		p = openPages{bounds{0, all}, bounds{0, all}, bounds{0, all}, bounds{0, leased}, bounds{0, state.leasedMax}, bounds{0, grants + done}}
 	}

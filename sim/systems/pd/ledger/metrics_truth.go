@@ -35,10 +35,10 @@ var factTruths = [effects.FactCount]struct {
 		return !state.searches && code != effects.NotFound && code != effects.TooMany
 	}, why: "items: only the machine knows which chunks were there before; searches: each of their parts counts"},
 	effects.FactReclaimed: {times: true, items: true,
-		onlyIf: func(or *metricOracle, _ *world.Node, _ *metricState, _ effects.Code) bool {
-			return !or.w.Conditions.Leased
+		onlyIf: func(or *metricOracle, _ *world.Node, state *metricState, _ effects.Code) bool {
+			return !or.w.Conditions.Leased && !state.holdsLanded
 		},
-		why: "leased planes: the machine decides when a grant has ended, which S24 and L2 judge"},
+		why: "leased planes: the machine decides when a grant has ended, which S24 and L2 judge; pages that wait for checksums: S33"},
 
 	effects.FactLinkUp:       {why: "S22 judges handshakes, and L11 uses the fact as the beginning of a link"},
 	effects.FactLinkDown:     {why: "an attempt ends by the machine's decision; S7 and L4 judge what follows"},
