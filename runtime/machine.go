@@ -22,6 +22,8 @@ type machine interface {
 	Stats() rank.Stats
 	ListUnfinished() []rank.Unfinished
 	AppendHolds(to []rank.Hold) []rank.Hold
+	AppendPeers(to []rank.Peer) []rank.Peer
+	AppendOperations(to []rank.Operation) []rank.Operation
 	PutFits(keys [][]byte) int
 	RecallFits(request []byte, keys [][]byte) int
 	BringFits(request []byte, keys [][]byte, mode p2p.Mode) int

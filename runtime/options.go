@@ -92,6 +92,11 @@ func WithCommandTimer(f CommandTimer) Option { return func(o *options) { o.comma
 // was spent. It is called by the goroutine that steps the machine, so it must not block, and it must copy what it keeps.
 type ReportListener func(*effects.Observe)
 
+// WithReports adds a listener for reports. The option may be given several times.
+func WithReports(f ReportListener) Option {
+	return func(o *options) { o.reports = append(o.reports, f) }
+}
+
 // A MetricListener is called with each value of a histogram of the node. It is called by the goroutine that steps the
 // machine, so it must not block, and it must copy what it keeps.
 type MetricListener func(*metrics.Observation)

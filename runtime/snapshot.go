@@ -77,11 +77,28 @@ func (n *Node) Snapshot(ctx context.Context) Snapshot {
 // Holds returns what peers and puts hold of the node, and the time of the node's clock, which the times of the holds are
 // of. It is false if the machine did not answer until ctx ended.
 func (n *Node) Holds(ctx context.Context) (all []rank.Hold, at effects.Time, answered bool) {
-	var holds []rank.Hold // written by the loop, perhaps after this call has returned
-	if !n.loop.runBetweenUntil(ctx, func() { holds = n.machine.AppendHolds(nil) }) {
+	return listRows(ctx, n, n.machine.AppendHolds)
+}
+
+// Peers returns the peers of the node, the time of the node's clock, and false if the machine did not answer until ctx
+// ended.
+func (n *Node) Peers(ctx context.Context) (all []rank.Peer, at effects.Time, answered bool) {
+	return listRows(ctx, n, n.machine.AppendPeers)
+}
+
+// Operations returns what is in progress, the time of the node's clock, and false if the machine did not answer until ctx
+// ended.
+func (n *Node) Operations(ctx context.Context) (all []rank.Operation, at effects.Time, answered bool) {
+	return listRows(ctx, n, n.machine.AppendOperations)
+}
+
+// listRows has the loop append rows of the machine between two steps.
+func listRows[T any](ctx context.Context, n *Node, appendTo func([]T) []T) (all []T, at effects.Time, answered bool) {
+	var rows []T // written by the loop, perhaps after this call has returned
+	if !n.loop.runBetweenUntil(ctx, func() { rows = appendTo(nil) }) {
 		return nil, 0, false
 	}
-	return holds, now(), true
+	return rows, now(), true
 }
 
 // A TableLimit is the limit of a table of the machine, as configured.

@@ -51,7 +51,7 @@ func (r *Rank) AppendHolds(to []Hold) []Hold {
 	})
 	addLoans := func(kind HoldKind, loans *loan.Loans) {
 		loans.EachLoan(func(x *loan.Loan) {
-			to = append(to, Hold{Kind: kind, Peer: x.Reader.PeerID, Pages: len(x.Pages()), Until: x.Until()})
+			to = append(to, Hold{Kind: kind, Peer: x.Reader.PeerID, Pages: len(x.Pages()), Since: x.Since(), Until: x.Until()})
 		})
 	}
 	addLoans(HoldRecall, r.recallTarget.Loans())

@@ -43,6 +43,7 @@ import (
 //	lost NAME peer=NAME                the data plane tells NAME that the peer died
 //	advance MS                         moves the clock
 //	stats NAME                         prints what is in the tables
+//	peers NAME, operations NAME, holds NAME  prints what operators see of these
 //
 // and, where things go wrong:
 //
@@ -261,7 +262,7 @@ func TestTranscripts(t *testing.T) {
 				r.printf("puts=%d reserves=%d gets=%d waiters=%d grants=%d entries=%d claims=%d outstanding=%d", s.Puts, s.Reserves,
 					s.Gets, s.PendingRequests, s.Grants, s.Entries, s.Claims, s.Outstanding)
 			default:
-				if r.hostileDirective(d.Cmd, first, arg) {
+				if r.hostileDirective(d.Cmd, first, arg) || r.listingDirective(d.Cmd, first) {
 					break
 				}
 				ticket++

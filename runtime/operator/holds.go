@@ -2,22 +2,14 @@ package operator
 
 import (
 	"cmp"
-	"context"
-	"encoding/hex"
-	"encoding/json"
-	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime"
 )
-
-// holdsMax is the number of holds in an answer: the oldest ones.
-const holdsMax = 1000
 
 // A hold is a rank.Hold as operators see it.
 type hold struct {
@@ -37,7 +29,7 @@ type hold struct {
 // holdsAnswer is the answer to a request for the holds.
 type holdsAnswer struct {
 	Count int    `json:"count"` // of all holds that are old enough
-	Holds []hold `json:"holds"` // the oldest of them, at most holdsMax
+	Holds []hold `json:"holds"` // the oldest of them, at most rowsMax
 }
 
 // listHolds returns the holds that are at least as old as asked for, oldest first. Holds of unknown age come last, and
@@ -53,43 +45,20 @@ func listHolds(all []rank.Hold, at effects.Time, older time.Duration) holdsAnswe
 		return cmp.Compare(a.Since, b.Since)
 	})
 	answer := holdsAnswer{Count: len(kept), Holds: []hold{}}
-	for _, h := range kept[:min(len(kept), holdsMax)] {
-		x := hold{Kind: string(h.Kind), Pages: h.Pages, AgeSeconds: -1, Revoked: h.Revoked}
-		if h.Peer != (effects.Incarnation{}) {
-			x.Peer = hex.EncodeToString(h.Peer[:4])
-		}
-		if h.Addr.Host != "" {
-			x.Addr = net.JoinHostPort(h.Addr.Host, strconv.Itoa(int(h.Addr.Port)))
-		}
-		if h.Since != 0 {
-			x.AgeSeconds = time.Duration(at.Sub(h.Since)).Seconds()
-		}
-		if h.Until != 0 {
-			left := time.Duration(h.Until.Sub(at)).Seconds()
-			x.EndsInSeconds = &left
-		}
-		answer.Holds = append(answer.Holds, x)
+	for _, h := range kept[:min(len(kept), rowsMax)] {
+		answer.Holds = append(answer.Holds, hold{Kind: string(h.Kind), Peer: peerName(h.Peer), Addr: addrText(h.Addr.Host, h.Addr.Port),
+			Pages: h.Pages, AgeSeconds: ageSeconds(at, h.Since), EndsInSeconds: secondsLeft(at, h.Until), Revoked: h.Revoked})
 	}
 	return answer
 }
 
 // serveHolds answers with the holds of a node.
 func serveHolds(w http.ResponseWriter, r *http.Request, n *runtime.Node) {
-	var older time.Duration
-	if text := r.FormValue("older"); text != "" {
-		var err error
-		if older, err = time.ParseDuration(text); err != nil || older < 0 {
-			http.Error(w, "older is "+strconv.Quote(text)+": give a time such as 60s", http.StatusBadRequest)
-			return
-		}
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), machineTimeout)
-	defer cancel()
-	all, at, answered := n.Holds(ctx)
-	if !answered {
-		http.Error(w, errStuck.Error(), http.StatusServiceUnavailable)
+	older, ok := parseOlder(w, r)
+	if !ok {
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(listHolds(all, at, older))
+	if all, at, answered := listRows(w, r, n.Holds); answered {
+		writeJSON(w, listHolds(all, at, older))
+	}
 }

@@ -130,6 +130,8 @@ type Timer struct {
 	// others are the histograms of fsm/rank/metrics, by their name there.
 	others map[string]*prometheus.HistogramVec
 	labels map[string]int // the number of labels of each
+	// transfers are the last transfers that ended, for /transfers.
+	transfers transferRing
 }
 
 // NewTimer returns a timer.
@@ -159,7 +161,8 @@ func (t *Timer) Collectors() []prometheus.Collector {
 
 // Options returns the options of a node whose times the timer measures.
 func (t *Timer) Options() []runtime.Option {
-	return []runtime.Option{runtime.WithCommandTimer(t.Record), runtime.WithMetrics(t.RecordMetric)}
+	return []runtime.Option{runtime.WithCommandTimer(t.Record), runtime.WithMetrics(t.RecordMetric),
+		runtime.WithReports(t.transfers.recordReport)}
 }
 
 // RecordMetric is a runtime.MetricListener.
@@ -169,7 +172,9 @@ func (t *Timer) RecordMetric(o *metrics.Observation) {
 
 // Record is a runtime.CommandTimer.
 func (t *Timer) Record(call string, code effects.Code, took time.Duration) {
-	t.seconds.WithLabelValues(labelOf(call), code.String()).Observe(took.Seconds())
+	label := labelOf(call)
+	t.seconds.WithLabelValues(label, code.String()).Observe(took.Seconds())
+	t.transfers.recordCall(label, code, took)
 }
 
 // labelOf returns the value of the label call: the last word of the type of a raw command, such as *engine.Get, and

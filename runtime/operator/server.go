@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	goruntime "runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -131,6 +132,7 @@ func NewHandler(version string, sources ...Source) http.Handler {
 			mux.HandleFunc("GET "+path, serve)
 		}
 	}
+	mux.HandleFunc("GET /{$}", servePage)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) { serveChecks(w, r, sources, true) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { serveChecks(w, r, sources, false) })
@@ -205,12 +207,20 @@ func serveStatus(w http.ResponseWriter, r *http.Request, version string, sources
 	ctx, cancel := context.WithTimeout(r.Context(), machineTimeout)
 	defer cancel()
 	checks, isReady, isLive := probe(ctx, sources)
-	state := map[string]any{"version": version, "ready": isReady, "live": isLive, "checks": checks}
+	state := map[string]any{"version": version, "ready": isReady, "live": isLive, "checks": checks, "paths": listPaths(sources)}
 	for _, s := range sources {
 		if s.State != nil {
 			state[s.Name] = s.State(ctx)
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(state)
+	writeJSON(w, state)
+}
+
+// listPaths returns the paths of the further pages of all sources, sorted.
+func listPaths(sources []Source) (paths []string) {
+	for _, s := range sources {
+		paths = slices.AppendSeq(paths, maps.Keys(s.Pages))
+	}
+	slices.Sort(paths)
+	return paths
 }

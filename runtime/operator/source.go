@@ -61,9 +61,14 @@ var errStuck = fmt.Errorf("the event loop has not answered within %v: read /debu
 func Node(n *runtime.Node, t *Timer) Source {
 	s := Source{Name: "node", Collectors: []prometheus.Collector{nodeCollector{n}}, State: func(ctx context.Context) any {
 		return nodeState(n, n.Snapshot(ctx))
-	}, Pages: map[string]http.HandlerFunc{"/holds": func(w http.ResponseWriter, r *http.Request) { serveHolds(w, r, n) }}}
+	}, Pages: map[string]http.HandlerFunc{
+		"/holds":      func(w http.ResponseWriter, r *http.Request) { serveHolds(w, r, n) },
+		"/peers":      func(w http.ResponseWriter, r *http.Request) { servePeers(w, r, n) },
+		"/operations": func(w http.ResponseWriter, r *http.Request) { serveOperations(w, r, n) },
+	}}
 	if t != nil {
 		s.Collectors = append(s.Collectors, t.Collectors()...)
+		s.Pages["/transfers"] = t.transfers.serveTransfers
 	}
 	s.Checks = []Check{
 		{Name: "node", Kind: CheckLive, Probe: func(context.Context) error {

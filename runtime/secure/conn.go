@@ -246,6 +246,7 @@ func (g *Guard) finish(c *Conn, err error) (net.Conn, Peer, error) {
 	}
 	g.mu.Lock()
 	g.conns[c] = struct{}{}
+	g.rememberName(&c.peer)
 	g.mu.Unlock()
 	return c, c.peer, nil
 }

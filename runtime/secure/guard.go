@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
@@ -26,7 +27,8 @@ type Guard struct {
 
 	mu       sync.Mutex // guards the fields below; held for a moment only
 	conns    map[*Conn]struct{}
-	onReload func() // nil: nobody listens
+	names    map[effects.Principal]string // of peers that connected (rememberName)
+	onReload func()                       // nil: nobody listens
 
 	reload  chan struct{} // asks the watcher to look at the files now
 	stop    context.CancelFunc
@@ -62,7 +64,8 @@ func Open(c Config) (*Guard, error) {
 	if err := c.checkFiles(); err != nil {
 		return nil, err
 	}
-	g := &Guard{config: c, limitedLog: loglimit.New(c.Log), conns: map[*Conn]struct{}{}, reload: make(chan struct{}, 1), stop: func() {}}
+	g := &Guard{config: c, limitedLog: loglimit.New(c.Log), conns: map[*Conn]struct{}{},
+		names: map[effects.Principal]string{}, reload: make(chan struct{}, 1), stop: func() {}}
 	if c.Mode == Off {
 		return g, nil
 	}

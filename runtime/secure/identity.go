@@ -134,3 +134,33 @@ func IdentityOf(c *x509.Certificate) (string, error) {
 	}
 	return "", errors.New("the certificate has neither a URI nor a DNS name; issue it with a subject alternative name")
 }
+
+// namesMax is the number of identities of which the guard remembers the names.
+const namesMax = 4096
+
+// rememberName records which identity a principal stands for. The caller holds g.mu. If there are too many, only the
+// identities of open connections are kept.
+func (g *Guard) rememberName(p *Peer) {
+	if p.Principal == 0 {
+		return
+	}
+	if _, known := g.names[p.Principal]; !known && len(g.names) >= namesMax {
+		clear(g.names)
+		for c := range g.conns {
+			if len(g.names) < namesMax {
+				g.names[c.peer.Principal] = c.peer.Name
+			}
+		}
+	}
+	g.names[p.Principal] = p.Name
+}
+
+// IdentityName returns the identity that a principal stands for, or "" if no peer has proved it lately.
+func (g *Guard) IdentityName(p effects.Principal) string {
+	if g == nil || p == 0 {
+		return ""
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.names[p]
+}

@@ -85,6 +85,14 @@ func (q *Timers) Stop(id *TimerID) {
 	*id = 0
 }
 
+// DeadlineOf returns the time of a pending deadline. DeadlineOf reports false if id names none. It is for inspection only.
+func (q *Timers) DeadlineOf(id TimerID) (effects.Time, bool) {
+	if t := q.timers.Get(id); t != nil {
+		return q.heap.At(int(t.pos)).at, true
+	}
+	return 0, false
+}
+
 // Peek returns the row of the earliest deadline and whether the deadline is due, without removing it. It is for
 // inspection only.
 func (q *Timers) Peek(now effects.Time) (Ref, bool) {

@@ -44,6 +44,7 @@ type fetch struct {
 	keys         []byte
 	keyEnds      []uint32
 	deadline     effects.Time
+	since        effects.Time   `snap:"skip"` // when the Fetch began; for operators
 	timer        kernel.TimerID `snap:"set"`
 	offered      []offeredChunk
 	missingIndex int // the first key that was not known at the latest look; all keys before were known
@@ -98,7 +99,7 @@ func (x *Fetches) OnFetch(
 		timeout = min(c.Timeout, timeout)
 	}
 	*f = fetch{
-		ticket: t, request: s.HashRequest(c.Request), realm: c.Realm, deadline: v.Now.Add(timeout),
+		ticket: t, request: s.HashRequest(c.Request), realm: c.Realm, deadline: v.Now.Add(timeout), since: v.Now,
 		keys: f.keys[:0], keyEnds: f.keyEnds[:0], offered: f.offered[:0],
 	}
 	for _, key := range c.Keys {

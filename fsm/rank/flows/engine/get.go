@@ -55,6 +55,7 @@ type get struct {
 	missingIndex int
 	pinned       []store.Entry
 	timer        kernel.TimerID `snap:"set"`
+	since        effects.Time   `snap:"skip"` // when the Get began; for operators
 }
 
 func (g *get) keyAt(i int) []byte {
@@ -77,7 +78,7 @@ func (x *Gets) OnGet(v *env.Env, s *store.Store, r *outcomes.Requests, t effects
 		return
 	}
 	*g = get{
-		ticket: t, waiting: true, request: s.HashRequest(c.Request), realm: c.Realm,
+		ticket: t, waiting: true, request: s.HashRequest(c.Request), realm: c.Realm, since: v.Now,
 		keys: g.keys[:0], keyEnds: g.keyEnds[:0], pinned: g.pinned[:0],
 	}
 	for _, key := range c.Keys {

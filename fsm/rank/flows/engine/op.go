@@ -105,6 +105,9 @@ func (o *Op) unholdPages(v *env.Env) {
 	o.Pages = o.Pages[:0]
 }
 
+// Began returns when the command began.
+func (o *Op) Began() effects.Time { return o.Deadline.Add(-o.Timeout) }
+
 // IsDelivered reports whether the Op has had its outcome.
 func (o *Op) IsDelivered() bool { return o.delivered }
 

@@ -35,6 +35,7 @@ type reserve struct {
 	waiter table.Handle   // while waiting: counts the reservation for the tenant (Pool.AddTenantWaiter)
 	pages  []effects.Page // empty while waiting
 	timer  kernel.TimerID `snap:"set"`
+	since  effects.Time   `snap:"skip"` // when the Reserve began; for operators
 }
 
 func (x *reserves) recycle(cfg reservesConfig) reserves {
@@ -75,7 +76,8 @@ func (x *reserves) addReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	if timeout == 0 {
 		timeout = x.cfg.timeout
 	}
-	*r = reserve{ticket: t, count: c.Count, tenant: c.Tenant, waiter: v.EnginePool().AddTenantWaiter(c.Tenant), pages: r.pages[:0]}
+	*r = reserve{ticket: t, count: c.Count, tenant: c.Tenant, waiter: v.EnginePool().AddTenantWaiter(c.Tenant), pages: r.pages[:0],
+		since: v.Now}
 	v.Tickets.Add(t, engineRef(kindReserve, h))
 	x.slab.PushBack(&x.waiting, h)
 	v.Timers.Set(&r.timer, v.Now.Add(timeout), engineRef(kindReserve, h))

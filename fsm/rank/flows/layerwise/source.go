@@ -62,6 +62,7 @@ func (f *Source) Recycle(cfg Config) Source {
 type run struct {
 	id          []byte
 	beginTicket effects.Ticket // ticket of the Begin
+	since       effects.Time   `snap:"skip"` // when the run began; for operators
 	peer        engine.Peer
 	// outbound is the peer in the link room; zero: nothing is sent.
 	outbound table.Handle
@@ -243,7 +244,7 @@ func (f *Source) startRun(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code
 	}
 	h, r := f.runs.Add()
 	*r = run{
-		id: append(r.id[:0], c.Request...), beginTicket: t, peer: c.Peer, outbound: to, request: request, figures: c.Figures,
+		id: append(r.id[:0], c.Request...), beginTicket: t, since: e.Now, peer: c.Peer, outbound: to, request: request, figures: c.Figures,
 		base: c.Skip / e.Cfg.Layout.TokenCount(), epoch: 1, savedEnds: r.savedEnds[:0], keys: r.keys[:0], keyEnds: r.keyEnds[:0],
 		chunks: r.chunks[:0],
 	}

@@ -22,6 +22,7 @@ type searchRow struct {
 	deadline effects.Time
 	// timer fires at deadline. It is stopped while a get is in progress, which has the same deadline.
 	timer kernel.TimerID `snap:"set"`
+	since effects.Time   `snap:"skip"` // when the search began; for operators
 	// presentCount is the number of first chunks that were present when directories were asked.
 	presentCount    uint32
 	directoryLookup table.Handle // the lookup at directories
@@ -101,7 +102,7 @@ func (l *Searches) startSearch(e *flow.Env, t effects.Ticket, c *Bring, present 
 	*s = searchRow{
 		ticket: t, command: *c, isLocate: isLocate, lookupID: append(s.lookupID[:0], c.Request...), keys: s.keys[:0], keyEnds: s.keyEnds[:0],
 		candidates: s.candidates[:0],
-		deadline:   e.Now.Add(timeout), presentCount: present,
+		deadline:   e.Now.Add(timeout), since: e.Now, presentCount: present,
 	}
 	s.command.Request, s.command.Keys = nil, nil
 	for _, key := range c.Keys {

@@ -265,6 +265,15 @@ func (f *Source) removePut(e *flow.Env, h table.Handle, p *putRow) {
 // EachPut calls visit with every put.
 func (f *Source) EachPut(visit func(*put.Row)) { f.puts.EachPut(visit) }
 
+// EachLease calls visit with every put whose pages the peer may read, in the order of the slots.
+func (f *Source) EachLease(visit func(*put.Row)) {
+	for slot := range f.puts.Slots() {
+		if p := f.puts.Get(f.puts.At(slot)); p != nil && p.lease.IsInForce() {
+			visit(&p.Row)
+		}
+	}
+}
+
 // CountUnfinished returns the number of puts that a drain waits for.
 func (f *Source) CountUnfinished(e *flow.Env) int { return f.puts.CountUnfinished(e) }
 

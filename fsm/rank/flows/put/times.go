@@ -3,6 +3,7 @@ package put
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 )
 
 // A phaseClock adds up the time that a put spends in each phase, for the report of its end. No decision depends on it.
@@ -43,4 +44,14 @@ func (r *Row) report(e *flow.Env) *effects.Report {
 		bytes += uint64(r.Pages[i].Length)
 	}
 	return e.Out.CopyReport(effects.Report{Began: r.times.began, Phases: r.times.spent, Bytes: bytes, Trace: r.Trace})
+}
+
+// Phase returns the phase that the put is in.
+func (r *Row) Phase(l *link.Links) effects.Phase {
+	if r.times.phase == effects.PhaseQueue && r.Peer != 0 {
+		if state, _ := l.Outbound(r.Peer).State(); state != link.Ready {
+			return effects.PhaseHandshake
+		}
+	}
+	return r.times.phase
 }

@@ -244,6 +244,9 @@ func (p *Queue) EachWaiting(visit func(*Row)) {
 	}
 }
 
+// Timer returns the deadline of the request.
+func (q *Row) Timer() kernel.TimerID { return q.timer }
+
 // FirstOf returns the request of a class that is answered first when all are refused, or zero if none waits.
 func (p *Queue) FirstOf(class int) table.Handle {
 	if h := p.queues[class].Front(); h != 0 {

@@ -29,11 +29,12 @@ func (c *outboundView) startHandshake() {
 	p := c.p
 	if p.outstanding > c.cfg.LeftoversMax {
 		c.v.Out.Mark(Marks.ConnectPutOff)
-		p.state = Backoff
+		p.enterState(c.v.Now, Backoff)
 		c.v.Timers.Set(&p.timer, c.v.Now.Add(c.out.pace.failureDelay(max(p.failures, 1))), timerRef(timerRetry, c.h))
 		return
 	}
-	p.state, p.absent, p.otherKind, c.x.link.failedPlanes = Opening, false, false, ""
+	p.enterState(c.v.Now, Opening)
+	p.absent, p.otherKind, c.x.link.failedPlanes = false, false, ""
 	p.epoch++
 	at := effects.Addr{Host: p.addr.Host, Port: p.addr.InitPort}
 	p.conn.OpenSingle(c.v, c.openCorr(kindOpenInit), effects.ChannelInit, at, 0)
@@ -78,7 +79,7 @@ func (c *outboundView) failPeer(cause effects.Code, detail effects.Why) {
 	p.cause, p.why = cause, why
 	p.failures++
 	p.readyTotal = p.ReadyTime(v.Now)
-	p.state = Backoff
+	p.enterState(v.Now, Backoff)
 	v.Timers.Set(&p.timer, v.Now.Add(c.out.pace.retryDelay(p)), timerRef(timerRetry, c.h))
 	c.markChanged()
 }
@@ -99,7 +100,7 @@ func (l *Links) OnHandshakeTimer(v *env.Env, ref kernel.Ref) {
 		}
 		c.failPeer(effects.Expired, p.noReplyReason(l.cfg.ReplyTimeout))
 	case timerRetry:
-		p.state = Idle
+		p.enterState(v.Now, Idle)
 		if p.users > 0 {
 			c.startHandshake()
 		}

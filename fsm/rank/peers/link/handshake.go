@@ -46,7 +46,7 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 		return
 	}
 	p.conn.OnOpened(v, ev, ref)
-	p.state = Greeting
+	p.enterState(v.Now, Greeting)
 	c.sendHello()
 	c.startStageTimer()
 }
@@ -66,6 +66,7 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, ev *effects.Replied) {
 	}
 	body := ev.Body
 	c.p.conn.OnReplied(v.Now)
+	c.p.heardAt = v.Now
 	// The transport may have connected again between two requests, and reached another process, as after a restart.
 	if ref.Kind != kindHello && !ev.Principal.MayActFor(c.x.principal) {
 		v.Out.Mark(Marks.OtherServer)
@@ -104,7 +105,7 @@ func (c *outboundView) importNextPlane() {
 		c.failPeer(effects.Unreachable, c.cfg.noPlaneReason(k.failedPlanes, c.out.messages.initReply.Ext.Planes))
 		return
 	}
-	c.p.state = Importing
+	c.p.enterState(c.v.Now, Importing)
 	k.importPlane(c.v, c.openCorr(kindImport), c.cfg.PlaneNames, c.x.peerID, c.x.selfID)
 	c.startStageTimer()
 }
@@ -134,7 +135,7 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 		return
 	}
 	l.rows.setLink(c.p.row, ev.Link)
-	c.p.state = Listing
+	c.p.enterState(v.Now, Listing)
 	c.sendBufferRequest()
 	c.startStageTimer()
 }
@@ -145,8 +146,8 @@ func (c *outboundView) finishHandshake() {
 	v, p := c.v, c.p
 	p.conn.Close(v)
 	v.Timers.Stop(&p.timer)
-	p.state, p.failures, p.cause, p.why = Ready, 0, effects.OK, nil
-	p.readySince = v.Now
+	p.enterState(v.Now, Ready)
+	p.failures, p.cause, p.why = 0, effects.OK, nil
 	p.trustedUntil = v.Now.Add(c.cfg.UnfitBackoff)
 	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(c.x.link.id), Peer: c.x.peerID})
 	c.markChanged()

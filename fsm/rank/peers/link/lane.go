@@ -82,6 +82,7 @@ func (l *Links) ReleaseLane(v *env.Env, h table.Handle, laneID Lane, conn effect
 		return
 	}
 	p.lanes[laneID].OnReplied(v.Now)
+	p.heardAt = v.Now
 	l.out.changed.addPeer(h, p)
 }
 

@@ -53,9 +53,10 @@ type Outbound struct {
 	everAnswered     bool         // some incarnation at the address has answered a hello with kvferry's extensions
 	otherKind        bool         // at the last attempt the peer was of another kind
 	unansweredHellos uint32       // unanswered hellos in a row, while met is false
-	// readyTotal is how long the peer has been Ready, without the time since readySince while it is Ready.
+	// readyTotal is how long the peer has been Ready, without the time since stateSince while it is Ready.
 	readyTotal effects.Duration `snap:"skip"`
-	readySince effects.Time     `snap:"skip"`
+	stateSince effects.Time     `snap:"skip"` // when the peer entered its state
+	heardAt    effects.Time     `snap:"skip"` // when the last reply of the peer arrived; for operators
 }
 
 // Kinds of this package's completions, and of its timers.
@@ -79,10 +80,13 @@ func (p *Outbound) State() (State, effects.Code) { return p.state, p.cause }
 // between the calls the peer was Ready.
 func (p *Outbound) ReadyTime(now effects.Time) effects.Duration {
 	if p.state == Ready {
-		return p.readyTotal + now.Sub(p.readySince)
+		return p.readyTotal + now.Sub(p.stateSince)
 	}
 	return p.readyTotal
 }
+
+// enterState records that the peer is in another state from now on.
+func (p *Outbound) enterState(now effects.Time, s State) { p.state, p.stateSince = s, now }
 
 // IsAbsent reports whether no process listened at the peer's address at the last attempt.
 func (p *Outbound) IsAbsent() bool { return p.absent }

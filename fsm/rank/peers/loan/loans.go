@@ -80,6 +80,7 @@ type Loan struct {
 	lease lease.Owner
 	hash  uint64       // hash of peer and operation, as in byOperation
 	until effects.Time // when the lease ends
+	since effects.Time `snap:"skip"` // when the loan began; for operators
 	// The class's loss count when the loan began. If the count has changed since, the link of the peer was lost, and
 	// the loan is condemned.
 	lossCount kernel.LossCount
@@ -113,6 +114,9 @@ func (l *Loans) EachLoan(visit func(*Loan)) {
 		}
 	}
 }
+
+// Since returns when the loan began.
+func (x *Loan) Since() effects.Time { return x.since }
 
 // Until returns when the lease ends, unless it is renewed.
 func (x *Loan) Until() effects.Time { return x.until }
@@ -213,7 +217,7 @@ func (l *Loans) ReleasePrefix(v *env.Env, s *store.Store, h table.Handle) {
 func (l *Loans) addLoan(v *env.Env, s *store.Store, request Request) table.Handle {
 	h, x := l.rows.Add()
 	*x = Loan{
-		Request: request, hash: l.hashOperation(s, request.Reader.PeerID, request.Operation), until: v.Now.Add(l.cfg.TTL),
+		Request: request, hash: l.hashOperation(s, request.Reader.PeerID, request.Operation), until: v.Now.Add(l.cfg.TTL), since: v.Now,
 		lossCount: l.losses.CountFor(request.Class),
 		entries:   append(x.entries[:0], l.foundEntries...), pages: append(x.pages[:0], l.foundPages...), cut: l.foundCut,
 	}

@@ -1,0 +1,141 @@
+package operator
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// transfersMax is the number of ended transfers of each kind that are kept: of puts, and of calls that fetch chunks.
+const transfersMax = 100
+
+// A transferRecord is a transfer that has ended.
+type transferRecord struct {
+	number uint64 // counts the transfers of the node from 1
+	kind   string
+	code   effects.Code
+	peer   effects.Incarnation
+	chunks uint32
+	bytes  uint64
+	ended  time.Time
+	took   time.Duration
+	phases effects.PhaseTimes
+	why    effects.Why // of a failure
+}
+
+// A transferRing keeps the last transfers that ended. Puts and calls have a ring each, so that an engine that polls for
+// chunks leaves the puts to be seen. The memory is allocated once.
+type transferRing struct {
+	mu    sync.Mutex
+	last  uint64
+	rings [2][transfersMax]transferRecord
+	ended [2]uint64 // in each ring, since the start
+}
+
+// The rings of a transferRing.
+const (
+	ringPuts = iota
+	ringCalls
+)
+
+// add keeps a transfer that has just ended, in the place of the oldest one of its ring.
+func (t *transferRing) add(ring int, x transferRecord) {
+	x.ended = time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last++
+	x.number = t.last
+	t.rings[ring][t.ended[ring]%transfersMax] = x
+	t.ended[ring]++
+}
+
+// newestFirst returns a copy of the transfers.
+func (t *transferRing) newestFirst() (all []transferRecord, ended uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.rings {
+		all = append(all, t.rings[i][:min(t.ended[i], transfersMax)]...)
+	}
+	slices.SortFunc(all, func(a, b transferRecord) int { return cmp.Compare(b.number, a.number) })
+	return all, t.last
+}
+
+// recordReport keeps a put or, of a traced request, a grant that has ended.
+func (t *transferRing) recordReport(e *effects.Observe) {
+	x := transferRecord{kind: "put", code: e.Code, peer: e.Peer, chunks: e.Count, bytes: e.Report.Bytes, phases: e.Report.Phases,
+		took: time.Duration(e.Report.Phases.Sum())}
+	if e.Fact == effects.FactGrantTraced {
+		x.kind = "receive"
+	}
+	if e.Why != nil {
+		x.why = *e.Why
+	}
+	t.add(ringPuts, x)
+}
+
+// recordCall keeps a call that fetches chunks. The machine does not say how its time was spent.
+func (t *transferRing) recordCall(label string, code effects.Code, took time.Duration) {
+	switch label {
+	case "get", "fetch", "recall", "bring":
+		t.add(ringCalls, transferRecord{kind: label, code: code, took: took})
+	}
+}
+
+// A transfer is a transferRecord as operators see it.
+type transfer struct {
+	Number          uint64  `json:"number"` // counts the transfers of the process
+	Kind            string  `json:"kind"`
+	Outcome         string  `json:"outcome"`
+	Error           string  `json:"error,omitempty"`
+	Peer            string  `json:"peer,omitempty"` // the incarnation of the peer, as in its log
+	Chunks          int     `json:"chunks,omitempty"`
+	Bytes           uint64  `json:"bytes,omitempty"`
+	EndedSecondsAgo float64 `json:"ended_seconds_ago"`
+	Seconds         float64 `json:"seconds"`
+	Stages          []stage `json:"stages,omitempty"` // in their order, without those that took no time
+}
+
+// A stage is the time that a put spent in a stage.
+type stage struct {
+	Stage   string  `json:"stage"`
+	Seconds float64 `json:"seconds"`
+}
+
+// transfersAnswer is the answer to a request for the transfers.
+type transfersAnswer struct {
+	Ended     uint64     `json:"ended"` // all transfers since the start
+	Transfers []transfer `json:"transfers"`
+}
+
+// list returns the transfers with a peer, the newest first.
+func (t *transferRing) list(at time.Time, want string) transfersAnswer {
+	all, ended := t.newestFirst()
+	answer := transfersAnswer{Ended: ended, Transfers: []transfer{}}
+	for i := range all {
+		x := &all[i]
+		if !matchesPeer(want, peerName(x.peer), addrText(x.why.Addr.Host, x.why.Addr.Port)) {
+			continue
+		}
+		y := transfer{Number: x.number, Kind: x.kind, Outcome: x.code.String(), Peer: peerName(x.peer), Chunks: int(x.chunks),
+			Bytes: x.bytes, EndedSecondsAgo: at.Sub(x.ended).Seconds(), Seconds: x.took.Seconds()}
+		if x.code != effects.OK {
+			y.Error = x.why.Text(x.code)
+		}
+		for p, took := range x.phases {
+			if took > 0 {
+				y.Stages = append(y.Stages, stage{effects.Phase(p).String(), time.Duration(took).Seconds()})
+			}
+		}
+		answer.Transfers = append(answer.Transfers, y)
+	}
+	return answer
+}
+
+// serveTransfers answers with the transfers that have ended lately.
+func (t *transferRing) serveTransfers(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, t.list(time.Now(), r.FormValue("peer")))
+}
