@@ -17,13 +17,13 @@ func (r *rig) listingDirective(cmd, name string) bool {
 		}
 	case "operations":
 		for _, x := range r.node(name).rank.AppendOperations(nil) {
-			fmt.Fprintf(&r.log, "%s, %s:%s chunks=%d pages=%d age=%v%s%s\n", x.Kind, x.Stage, r.nameOf(x.Peer), x.Chunks, x.Pages, r.now.Sub(x.Since),
-				r.left(" ends in ", x.Until), textIf(x.Delivered, " delivered"))
+			fmt.Fprintf(&r.log, "%s, %s:%s chunks=%d pages=%d age=%v%s%s\n", x.Kind, x.Stage, r.nameOf(x.Peer), x.Chunks, x.Pages,
+				r.now.Sub(x.Since), r.left(" ends in ", x.Until), textIf(x.Delivered, " delivered"))
 		}
 	case "holds":
 		for _, h := range r.node(name).rank.AppendHolds(nil) {
-			fmt.Fprintf(&r.log, "%s:%s pages=%d age=%v%s%s\n", h.Kind, r.nameOf(h.Peer), h.Pages, r.now.Sub(h.Since), r.left(" ends in ", h.Until),
-				textIf(h.Revoked, " revoked"))
+			fmt.Fprintf(&r.log, "%s:%s pages=%d age=%v%s%s\n", h.Kind, r.nameOf(h.Peer), h.Pages, r.now.Sub(h.Since),
+				r.left(" ends in ", h.Until), textIf(h.Revoked, " revoked"))
 		}
 	default:
 		return false

@@ -57,7 +57,8 @@ func (r *Rank) eachOperation(visit func(*kernel.Operation)) {
 	r.sharedRooms.Fetches.EachOperation(visit)
 	r.commands.EachWaitingReserve(&r.timers, visit)
 	r.sharedRooms.Pending.EachWaiting(func(x *allocqueue.Row) {
-		op := kernel.Operation{Kind: "receive", Stage: "waiting for pages", Class: x.Class, Peer: x.Peer, Pages: int(x.PagesMax), Since: x.ArrivedAt}
+		op := kernel.Operation{Kind: "receive", Stage: "waiting for pages", Class: x.Class, Peer: x.Peer, Pages: int(x.PagesMax),
+			Since: x.ArrivedAt}
 		op.Until, _ = r.timers.DeadlineOf(x.Timer())
 		visit(&op)
 	})

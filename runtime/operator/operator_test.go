@@ -34,9 +34,15 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 	"github.com/kvferry/kvferry/runtime/secure"
 	"github.com/kvferry/kvferry/runtime/secure/authority"
+	"github.com/kvferry/kvferry/tools/chromium"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		chromium.Close()
+		os.Exit(code)
+	}))
+}
 
 var update = flag.Bool("update", false, "write the table of docs/metrics.md anew")
 
@@ -51,6 +57,12 @@ func openNode(t *testing.T, role string, timer *Timer) *runtime.Node {
 // openNodeOf opens a node of a role for chunks of heads of a size.
 func openNodeOf(t *testing.T, role string, headSize int, timer *Timer) *runtime.Node {
 	t.Helper()
+	return openConfigured(t, role, timer, headSize, "")
+}
+
+// openConfigured opens a node of a role for chunks of heads of a size, with a further key of kvferry's.
+func openConfigured(t *testing.T, role string, timer *Timer, headSize int, more string) *runtime.Node {
+	t.Helper()
 	cfg, err := config.Parse(role, []byte(`
 enable_pd: true
 pd_role: `+role+`
@@ -62,10 +74,7 @@ pd_alloc_fail_backoff_ttl: 1
 chunk_size: 16
 pd_buffer_size: 1MiB
 pd_buffer_device: cpu
-extra_config:
-  kvferry:
-    link: {carry_bytes: 0}
-    layout: {num_layers: 2, num_kv_heads: 1, head_size: `+strconv.Itoa(headSize)+`, dtype: bfloat16}
+extra_config: {kvferry: {link: {carry_bytes: 0}, layout: {num_layers: 2, num_kv_heads: 1, head_size: `+strconv.Itoa(headSize)+`, dtype: bfloat16}, `+more+`}}
 `), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ const rowsMax = 1000
 
 // listRows calls list, which asks the loop of a node for rows, within machineTimeout. It reports false if the loop does not
 // answer, and has then answered the request.
-func listRows[T any](w http.ResponseWriter, r *http.Request, list func(context.Context) ([]T, effects.Time, bool)) ([]T, effects.Time, bool) {
+func listRows[T any](w http.ResponseWriter, r *http.Request, list func(context.Context) ([]T, effects.Time, bool)) (
+	[]T, effects.Time, bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), machineTimeout)
 	defer cancel()
 	all, at, answered := list(ctx)

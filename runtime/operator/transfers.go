@@ -13,9 +13,18 @@ import (
 // transfersMax is the number of ended transfers of each kind that are kept: of puts, and of calls that fetch chunks.
 const transfersMax = 100
 
+// repeatTime is the time of failures that count as one with earlier ones of the same kind, and repeatsAmong is among how
+// many records an earlier one is looked for. Example: while a circuit breaker is open, an engine tries a put a hundred times
+// in a second. All of them end at once, and the put that opened the breaker shall still be seen.
+const (
+	repeatTime   = time.Millisecond
+	repeatsAmong = 8
+)
+
 // A transferRecord is a transfer that has ended.
 type transferRecord struct {
-	number uint64 // counts the transfers of the node from 1
+	number uint64 // counts the transfers of the node from 1; the last one of a record
+	times  uint64 // more than 1 for failures that count as one
 	kind   string
 	code   effects.Code
 	peer   effects.Incarnation
@@ -33,7 +42,7 @@ type transferRing struct {
 	mu    sync.Mutex
 	last  uint64
 	rings [2][transfersMax]transferRecord
-	ended [2]uint64 // in each ring, since the start
+	count [2]uint64 // records in each ring, since the start
 }
 
 // The rings of a transferRing.
@@ -48,9 +57,23 @@ func (t *transferRing) add(ring int, x transferRecord) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last++
-	x.number = t.last
-	t.rings[ring][t.ended[ring]%transfersMax] = x
-	t.ended[ring]++
+	x.number, x.times = t.last, 1
+	records, n := &t.rings[ring], t.count[ring]
+	for i := range min(n, repeatsAmong) {
+		if former := &records[(n-1-i)%transfersMax]; former.isRepeatedBy(&x) {
+			x.times += former.times
+			*former = x
+			return
+		}
+	}
+	records[n%transfersMax] = x
+	t.count[ring]++
+}
+
+// isRepeatedBy reports whether a transfer failed at once, and as this one did.
+func (x *transferRecord) isRepeatedBy(y *transferRecord) bool {
+	return y.code != effects.OK && x.code == y.code && x.kind == y.kind && x.peer == y.peer && x.why.Addr == y.why.Addr &&
+		max(x.took, y.took) < repeatTime
 }
 
 // newestFirst returns a copy of the transfers.
@@ -58,7 +81,7 @@ func (t *transferRing) newestFirst() (all []transferRecord, ended uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range t.rings {
-		all = append(all, t.rings[i][:min(t.ended[i], transfersMax)]...)
+		all = append(all, t.rings[i][:min(t.count[i], transfersMax)]...)
 	}
 	slices.SortFunc(all, func(a, b transferRecord) int { return cmp.Compare(b.number, a.number) })
 	return all, t.last
@@ -91,7 +114,9 @@ type transfer struct {
 	Kind            string  `json:"kind"`
 	Outcome         string  `json:"outcome"`
 	Error           string  `json:"error,omitempty"`
-	Peer            string  `json:"peer,omitempty"` // the incarnation of the peer, as in its log
+	Peer            string  `json:"peer,omitempty"`    // the incarnation of the peer, as in its log
+	Address         string  `json:"address,omitempty"` // of the peer of a put that failed
+	Times           uint64  `json:"times,omitempty"`   // absent: 1. More failures of this kind ended at once; this is the last one
 	Chunks          int     `json:"chunks,omitempty"`
 	Bytes           uint64  `json:"bytes,omitempty"`
 	EndedSecondsAgo float64 `json:"ended_seconds_ago"`
@@ -123,7 +148,10 @@ func (t *transferRing) list(at time.Time, want string) transfersAnswer {
 		y := transfer{Number: x.number, Kind: x.kind, Outcome: x.code.String(), Peer: peerName(x.peer), Chunks: int(x.chunks),
 			Bytes: x.bytes, EndedSecondsAgo: at.Sub(x.ended).Seconds(), Seconds: x.took.Seconds()}
 		if x.code != effects.OK {
-			y.Error = x.why.Text(x.code)
+			y.Error, y.Address = x.why.Text(x.code), addrText(x.why.Addr.Host, x.why.Addr.Port)
+		}
+		if x.times > 1 {
+			y.Times = x.times
 		}
 		for p, took := range x.phases {
 			if took > 0 {

@@ -7,13 +7,14 @@ const stages = ['handshake', 'queue', 'allocation', 'offer', 'wire', 'publish'];
 const shown = {transfers: 100, peers: 200, operations: 50, holds: 20};
 const $ = (selector, within = document) => within.querySelector(selector);
 
-let isPaused = false, answeredAt = 0, isAsking = false, failure = '';
+let isPaused = false, isSpread = false, answeredAt = 0, isAsking = false, failure = '';
 let last = {}; // the answers, by path
 
 // ---- text
 
 function seconds(s) {
   if (s === undefined || s === null) return '';
+  if (s === 0) return '0';
   const a = Math.abs(s), sign = s < 0 ? '−' : '';
   if (a < 0.001) return sign + Math.round(a * 1e6) + ' µs';
   if (a < 1) return sign + (a * 1e3).toPrecision(3).replace(/\.?0+$/, m => m.includes('.') ? '' : m) + ' ms';
@@ -75,11 +76,15 @@ function bar(e, parts, length = 1) {
 // table shows rows of cells. A cell is a text, or an object with text, small, title, className, or parts of a bar.
 function table(section, rows, total) {
   const s = $('#' + section);
-  const head = [...s.querySelectorAll('th')].map(th => th.className);
+  const heads = [...s.querySelectorAll('th')], head = heads.map(th => th.className);
+  const textOf = cell => typeof cell === 'object' ? cell.text || cell.parts : cell;
+  // A column that is empty in each row is left out, if it may be.
+  heads.forEach((th, i) => set(th, 'hidden', 'opt' in th.dataset && !rows.some(row => textOf(row.cells[i]))));
   fill($('tbody', s), rows, () => element('tr'), (tr, row) => {
     set(tr, 'className', row.failed ? 'failed' : '');
     fill(tr, row.cells, () => element('td'), (td, cell, i) => {
       if (typeof cell !== 'object') cell = {text: cell};
+      set(td, 'hidden', heads[i].hidden);
       set(td, 'className', [head[i], cell.className].filter(Boolean).join(' '));
       set(td, 'title', cell.title || '');
       if (cell.parts) {
@@ -216,7 +221,7 @@ function showTransfers() {
   set($('#transfers'), 'hidden', !answer);
   if (!answer) return;
   const by = peersByID();
-  const all = answer.transfers.filter(t => isWanted(by, t.peer)).slice(0, shown.transfers);
+  const all = answer.transfers.filter(t => isWanted(by, t.peer, t.address)).slice(0, shown.transfers);
   // Each bar is as long as its time, compared with the longest one, so that a slow put stands out.
   const longest = Math.max(...all.map(t => t.seconds), 1e-6);
   const seen = new Set();
@@ -227,12 +232,14 @@ function showTransfers() {
     parts.forEach(p => seen.add(p.name));
     const failed = t.outcome !== 'ok';
     return {failed, cells: [
-      coarse(t.ended_seconds_ago), {text: t.kind, small: failed ? t.outcome : '', title: t.error}, peerCell(by, t.peer), count(t.chunks),
+      coarse(t.ended_seconds_ago), {text: t.kind, small: (failed ? t.outcome : '') + (t.times ? ', ' + t.times + ' times' : ''), title: t.error},
+      peerCell(by, t.peer, t.address), count(t.chunks),
       bytes(t.bytes), seconds(t.seconds),
-      {parts, length: Math.max(t.seconds / longest, 0.004), title: [...parts.map(p => p.title), t.error].filter(Boolean).join('\n')},
+      {parts, length: isSpread ? 1 : Math.max(t.seconds / longest, 0.004), title: [...parts.map(p => p.title), t.error].filter(Boolean).join('\n')},
     ]};
   }), all.length);
-  set($('#transfers h2 small'), 'textContent', all.length + ' of ' + count(answer.ended) + ' that ended since the start');
+  set($('#transfers h2 small'), 'textContent', 
+    answer.ended ? all.length + ' of ' + count(answer.ended) + ' that ended since the start' : '');
   legend($('#transfers .legend'), [...stages, 'whole'].filter(s => seen.has(s)));
   document.body.dataset.transfers = answer.ended;
 }
@@ -242,7 +249,7 @@ function peerProblem(p) {
   if (p.code) texts.push(p.code + (p.failures > 1 ? ', ' + p.failures + ' times' : '') + (p.error ? ': ' + p.error : '') +
     (p.retry_in_seconds !== undefined ? ' (next attempt in ' + seconds(Math.max(0, p.retry_in_seconds)) + ')' : ''));
   if (p.breaker) texts.push('circuit breaker (' + p.breaker.code + (p.breaker.reason ? ', "' + p.breaker.reason + '"' : '') + '): ' +
-    (p.breaker.ends_in_seconds > 0 ? 'puts' + (p.breaker.chunks_min ? ' of ' + p.breaker.chunks_min + ' chunks or more' : '') +
+    (p.breaker.ends_in_seconds > 0 ? 'puts' + (p.breaker.chunks_min > 1 ? ' of ' + p.breaker.chunks_min + ' chunks or more' : '') +
       ' end at once for ' + seconds(p.breaker.ends_in_seconds) : 'the next put is a trial'));
   return texts.join('; ');
 }
@@ -250,6 +257,7 @@ function peerProblem(p) {
 function showPeers() {
   const answer = last['/peers'];
   set($('#peers'), 'hidden', !answer);
+  set($('#tools label'), 'hidden', !answer);
   if (!answer) return;
   const by = peersByID();
   const all = answer.peers.filter(p => isWanted(by, p.incarnation, p.address, p.name, p.identity));
@@ -358,6 +366,11 @@ $('#pause').addEventListener('click', e => {
   isPaused = !isPaused;
   e.target.setAttribute('aria-pressed', isPaused);
   showLive();
+});
+$('#spread').addEventListener('click', e => {
+  isSpread = !isSpread;
+  e.target.setAttribute('aria-pressed', isSpread);
+  show();
 });
 $('#peer').addEventListener('input', show);
 tick();

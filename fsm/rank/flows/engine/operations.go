@@ -21,8 +21,12 @@ func (x *Gets) EachOperation(timers *kernel.Timers, visit func(*kernel.Operation
 
 // EachWaitingReserve calls visit with every reservation that waits for pages, the oldest first.
 func (x *Engine) EachWaitingReserve(timers *kernel.Timers, visit func(*kernel.Operation)) {
-	for h := x.reserves.waiting.Front(); h != 0; h = x.reserves.slab.Next(h) {
-		r := x.reserves.slab.Get(h)
+	x.reserves.eachWaiting(timers, visit)
+}
+
+func (x *reserves) eachWaiting(timers *kernel.Timers, visit func(*kernel.Operation)) {
+	for h := x.waiting.Front(); h != 0; h = x.slab.Next(h) {
+		r := x.slab.Get(h)
 		op := kernel.Operation{Kind: "reserve", Stage: "waiting", Chunks: int(r.count), Since: r.since}
 		op.Until, _ = timers.DeadlineOf(r.timer)
 		visit(&op)
