@@ -164,9 +164,10 @@ determinism: build ## The same seeds must give the same event logs, on any numbe
 	@tools/determinism bin/kvferry $(HASHED_SEEDS)
 
 .PHONY: report-test
-report-test: ## The simulator's HTML report in a real headless Chromium, which is installed if there is none.
+report-test: ## The simulator's report and the status page in a real headless Chromium, which is installed if there is none.
 	@tools/setup browser
 	KVFERRY_CHROMIUM="$$(tools/browser)" $(GO) test -count=1 ./sim/report
+	KVFERRY_CHROMIUM="$$(tools/browser)" $(GO) test -count=1 -run '^TestPage' ./runtime/operator
 
 # ---- lint ----
 

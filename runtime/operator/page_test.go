@@ -224,7 +224,8 @@ func TestPageOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = agent.Close(context.Background()) })
-	tab = openPage(t, serve(t, Config{Sources: []Source{Node(n, timer), Agent(agent)}}), chromium.Window{Width: 420, Height: 950, Scheme: "dark"})
+	narrow := chromium.Window{Width: 420, Height: 950, Scheme: "dark"}
+	tab = openPage(t, serve(t, Config{Sources: []Source{Node(n, timer), Agent(agent)}}), narrow)
 	awaitText(t, tab, textOf("header"), "receiver · agent")
 	awaitText(t, tab, textOf("#counts"), "engines")
 	if got := tab.Eval(seen); got != "pools counts transfers peers operations holds" {

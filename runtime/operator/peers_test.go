@@ -112,7 +112,8 @@ func TestPeersInTrouble(t *testing.T) {
 	}
 	many := []rank.Peer{breaker(false, at+1e9), breaker(true, at-1e9), breaker(false, at-1e9)}
 	for i := range 2 * rowsMax {
-		many = append(many, rank.Peer{Outbound: true, Host: "h" + strconv.Itoa(i), InitPort: 7, State: "backoff", RetryAt: at + 2e9, Principal: 0xAB})
+		many = append(many, rank.Peer{Outbound: true, Host: "h" + strconv.Itoa(i), InitPort: 7, State: "backoff", RetryAt: at + 2e9,
+			Principal: 0xAB})
 	}
 	all := listPeers(many, at, "", func(effects.Principal) string { return "" })
 	if all.Count != len(many) || len(all.Peers) != rowsMax {
@@ -126,7 +127,8 @@ func TestPeersInTrouble(t *testing.T) {
 
 // Operations are listed from the oldest, and only those that are old enough and of the peer that is asked for.
 func TestOperations(t *testing.T) {
-	all := []rank.Operation{{Kind: "put", Stage: "wire", Peer: effects.Incarnation{1}, Addr: effects.Addr{Host: "h", Port: 7}, Since: 30e9, Until: 90e9},
+	all := []rank.Operation{
+		{Kind: "put", Stage: "wire", Peer: effects.Incarnation{1}, Addr: effects.Addr{Host: "h", Port: 7}, Since: 30e9, Until: 90e9},
 		{Kind: "get", Since: 10e9}, {Kind: "receive"}}
 	for query, want := range map[struct {
 		older time.Duration
