@@ -110,7 +110,7 @@ func (b *browser) close() {
 	b.from.Close()
 	for _, arg := range b.cmd.Args {
 		if home, ok := strings.CutPrefix(arg, "--user-data-dir="); ok {
-			os.RemoveAll(home)
+			_ = os.RemoveAll(home)
 		}
 	}
 }
