@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -235,6 +237,47 @@ func TestPageOfOthers(t *testing.T) {
 	if got := tab.Eval(`document.documentElement.scrollWidth > innerWidth`); got != "false" {
 		t.Error("the page is wider than a narrow window")
 	}
+}
+
+// A page from elsewhere that makes a browser resolve its name to this host reads nothing.
+func TestLocalNamesOnly(t *testing.T) {
+	s := serve(t, Config{Address: "localhost:0"})
+	_, port, _ := net.SplitHostPort(s.Addr().String())
+	for host, want := range map[string]int{
+		"localhost": http.StatusOK, "LOCALHOST:" + port: http.StatusOK, "a.localhost:1": http.StatusOK, "127.0.0.1:" + port: http.StatusOK,
+		"[::1]:" + port: http.StatusOK, "[::1]": http.StatusOK, "evil.example": http.StatusMisdirectedRequest,
+		"evil.example:" + port: http.StatusMisdirectedRequest, "127.0.0.1.evil.example": http.StatusMisdirectedRequest,
+		"localhost.evil.example:80": http.StatusMisdirectedRequest,
+	} {
+		for _, path := range []string{"/", "/status", "/metrics", "/debug/pprof/"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = host
+			res, err := client(t, &http.Transport{}).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if res.StatusCode != want {
+				t.Errorf("%s of %s: %d, want %d", path, host, res.StatusCode, want)
+			}
+		}
+	}
+	if got := serveName(t, "prefill-1.internal:0", "PREFILL-1.internal:9410"); got != http.StatusOK {
+		t.Errorf("the name that is configured: %d", got)
+	}
+}
+
+// serveName returns the status of an answer for a host's name, of a server with an address.
+func serveName(t *testing.T, address, host string) int {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Host = host
+	w := httptest.NewRecorder()
+	localOnly(address, http.HandlerFunc(servePage)).ServeHTTP(w, r)
+	return w.Code
 }
 
 // The page is static, and its policy forbids everything but itself and the paths of its server.

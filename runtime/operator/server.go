@@ -13,6 +13,8 @@ import (
 	"net/http/pprof"
 	goruntime "runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,6 +77,9 @@ func Serve(c Config) (*Server, error) {
 	handler := NewHandler(c.Version, c.Sources...)
 	s := &Server{listener: listener, log: c.Log}
 	shared := netutil.LimitListener(listener, connsMax)
+	if isLoopback(listener.Addr()) {
+		handler = localOnly(c.Address, handler)
+	}
 	if !isPlain {
 		shared = tls.NewListener(shared, c.Guard.HTTPServerConfig())
 		handler = authorized(c.Guard, handler)
@@ -94,6 +99,27 @@ func Serve(c Config) (*Server, error) {
 func isLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
+}
+
+// localOnly answers requests for another host's name with 421. A page from elsewhere may let the browser of a user of this
+// host resolve its own name to a loopback address, and could then read everything here, as a page of the same origin. Names
+// that such a page cannot have are served: addresses, localhost, and the name that the configuration gives.
+func localOnly(address string, next http.Handler) http.Handler {
+	configured, _, _ := net.SplitHostPort(address)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = strings.Trim(r.Host, "[]")
+		}
+		host = strings.ToLower(host)
+		if host != "" && host != "localhost" && !strings.HasSuffix(host, ".localhost") && host != strings.ToLower(configured) &&
+			net.ParseIP(host) == nil {
+			http.Error(w, "this address is served to its own host only, and not as "+strconv.Quote(host)+": use localhost or 127.0.0.1, or set "+
+				"operator.host to that name", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // authorized answers requests of identities without the role operator with 403.
