@@ -85,6 +85,7 @@ function table(section, rows, total) {
     fill(tr, row.cells, () => element('td'), (td, cell, i) => {
       if (typeof cell !== 'object') cell = {text: cell};
       set(td, 'hidden', heads[i].hidden);
+      if (td.dataset.head !== heads[i].textContent) td.dataset.head = heads[i].textContent; // for narrow windows
       set(td, 'className', [head[i], cell.className].filter(Boolean).join(' '));
       set(td, 'title', cell.title || '');
       if (cell.parts) {
