@@ -76,3 +76,56 @@ func textIf(is bool, text string) string {
 	}
 	return ""
 }
+
+// checkListings checks that what operators see of a rank is what its tables count, and that its times are plausible.
+func checkListings(t fatal, r *Rank, now effects.Time) {
+	t.Helper()
+	s, count := r.Stats(), map[string]int{}
+	check := func(what string, since, until effects.Time) {
+		if since <= 0 || since > now || until != 0 && until < since {
+			t.Fatalf("%s of %v to %v, and it is %v", what, since, until, now)
+		}
+	}
+	for _, x := range r.AppendOperations(nil) {
+		check(x.Kind+" "+x.Stage, x.Since, x.Until)
+		count[x.Kind]++
+		if x.Kind == "receive" && x.Stage == "waiting for pages" {
+			count[x.Stage]++
+		}
+	}
+	operations := 0
+	for _, p := range r.AppendPeers(nil) {
+		switch {
+		case p.Outbound && p.State == "no link":
+			if p.Breaker == nil {
+				t.Fatalf("an address without a link and without a breaker: %+v", p)
+			}
+		case p.Outbound:
+			count["to"]++
+			check("the state "+p.State, p.Since, p.RetryAt)
+		case p.State == "plain":
+		default:
+			count["from"]++
+			check("hearing of a peer", p.HeardAt, 0)
+		}
+		operations += p.Operations
+		if p.HeardAt > now || p.InFlight < 0 || p.PagesGranted < 0 || p.PagesFromPeer < 0 {
+			t.Fatalf("a peer is %+v", p)
+		}
+	}
+	for _, h := range r.AppendHolds(nil) {
+		check("a hold "+string(h.Kind), h.Since, h.Until)
+	}
+	for _, c := range []struct {
+		what string
+		want int
+	}{{"put", s.Puts}, {"get", s.Gets}, {"fetch", s.Fetches}, {"layerwise", s.Layers}, {"waiting for pages", s.PendingRequests},
+		{"to", s.OutboundPeers}, {"from", s.InboundPeers}} {
+		if count[c.what] != c.want {
+			t.Fatalf("%d rows of %q are listed, and there are %d", count[c.what], c.what, c.want)
+		}
+	}
+	if total := len(r.AppendOperations(nil)); operations > total {
+		t.Fatalf("%d operations are with peers, of %d", operations, total)
+	}
+}

@@ -128,6 +128,7 @@ func (r *rig) step(n *node, ev effects.Event) {
 	}
 	out.Scribble()
 	r.checkPages(n)
+	checkListings(r.t, n.rank, r.now)
 }
 
 // checkPages is S5 in small: every page is free or has a reason not to be.

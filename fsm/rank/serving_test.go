@@ -82,6 +82,7 @@ func (r *serving) step(ev effects.Event) {
 	r.t.Helper()
 	r.out.Reset()
 	r.rank.Step(r.now, ev, &r.out)
+	checkListings(r.t, r.rank, r.now)
 	r.wantCountedOnce()
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {

@@ -147,6 +147,7 @@ func (s *storm) step(n *stormNode, ev effects.Event) {
 	out := &s.effects
 	out.Reset()
 	n.rank.Step(s.clock(n), ev, out)
+	checkListings(s.t, n.rank, s.clock(n))
 	s.t.Logf("%d ms: %s hears %T %.100s", s.now/effects.Time(effects.Millisecond), n.name, ev, fmt.Sprintf("%+v", ev))
 	for i := range out.Len() {
 		s.t.Logf("   %T %.100s", out.At(i), fmt.Sprintf("%+v", out.At(i)))
