@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/rank/metrics"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/secure"
 )
 
@@ -84,6 +85,19 @@ func (n *Node) Holds(ctx context.Context) (all []rank.Hold, at effects.Time, ans
 // ended.
 func (n *Node) Peers(ctx context.Context) (all []rank.Peer, at effects.Time, answered bool) {
 	return listRows(ctx, n, n.machine.AppendPeers)
+}
+
+// LinkStates returns the states of the communicators of links, on planes that have them (plane.LinkLister).
+func (n *Node) LinkStates() map[effects.Link]plane.LinkState {
+	all := map[effects.Link]plane.LinkState{}
+	for _, p := range n.driver.planes {
+		if lister, ok := p.(plane.LinkLister); ok {
+			for _, x := range lister.ListLinks() {
+				all[x.Link] = x
+			}
+		}
+	}
+	return all
 }
 
 // Operations returns what is in progress, the time of the node's clock, and false if the machine did not answer until ctx

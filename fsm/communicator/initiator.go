@@ -66,6 +66,26 @@ const (
 	phaseOver                     // there is no epoch, and none follows
 )
 
+// phaseNames are the names of the phases for operators. They are stable.
+//
+//kvferry:table
+var phaseNames = [...]string{phaseOffered: "offered", phaseForming: "forming", phaseUp: "up", phaseTearingDown: "tearing down",
+	phaseOver: "over"}
+
+// State returns the name of the state of the newest epoch, and when the machine gives up waiting in that state; zero if it
+// does not, or waits for nothing. State is for operators; no decision depends on it.
+func (l *Initiator) State() (name string, until effects.Time) {
+	switch {
+	case l.unproven:
+		return "unproven", 0
+	case l.phase == phaseOffered:
+		until = l.answerDeadline
+	case l.phase == phaseUp && len(l.inFlight) > 0:
+		until = l.progressDeadline
+	}
+	return phaseNames[l.phase], until
+}
+
 // NewInitiator returns an initiator that waits for Begin.
 func NewInitiator(r Rules) Initiator {
 	// A transfer that was reported as ended no longer counts in the machine's limit, but it may still have batches in

@@ -19,7 +19,8 @@ type Peer struct {
 	InitPort  uint16
 	AllocPort uint16
 	Principal effects.Principal // the identity that the peer proved; 0: none
-	Plane     string            // of the link to the peer's pages; empty: there is no link
+	Link      effects.Link      // to the peer's pages; zero: there is none
+	Plane     string            // of the link
 	// State is "idle", "opening", "greeting", "importing", "listing", "ready" or "backoff" for an outbound peer, "no link" if
 	// only a circuit breaker knows its address, and "present", "silent", "link lost" or "plain" for an inbound peer.
 	State    string
@@ -77,8 +78,9 @@ func (r *Rank) AppendPeers(to []Peer) []Peer {
 	var inbound []Peer
 	r.links.EachPeer(&r.timers, func(x *link.PeerInfo) {
 		p := Peer{Outbound: x.Outbound != 0, ID: x.ID, Name: x.Name, Host: x.Addr.Host, InitPort: x.Addr.InitPort, AllocPort: x.Addr.AllocPort,
-			Principal: x.Principal, Plane: x.Plane, State: x.State, Since: x.Since, HeardAt: x.HeardAt, Failures: x.Failures, Cause: x.Cause,
-			Why: x.Why, RetryAt: x.RetryAt, InFlight: x.InFlight, PagesGranted: int(r.pools.ClassUse(x.Class))}
+			Principal: x.Principal, Link: x.Link, Plane: x.Plane, State: x.State, Since: x.Since, HeardAt: x.HeardAt,
+			Failures: x.Failures, Cause: x.Cause, Why: x.Why, RetryAt: x.RetryAt, InFlight: x.InFlight,
+			PagesGranted: int(r.pools.ClassUse(x.Class))}
 		if !p.Outbound {
 			p.addTally(byClass.at(x.Class))
 			inbound = append(inbound, p)

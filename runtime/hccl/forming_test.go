@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/hccl"
 	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
@@ -34,6 +35,11 @@ func TestFormingFails(t *testing.T) {
 			}
 			r.ClearFaults(t)
 			p.WantWorking(t)
+			links := a.Plane.(plane.LinkLister).ListLinks()
+			if len(links) != 1 || links[0].Link != p.Link || links[0].State != "up" || links[0].Epoch < 1 || links[0].InFlight != 0 ||
+				links[0].Since <= 0 || links[0].Since > plane.Now() || links[0].Until != 0 {
+				t.Errorf("operators see the links %+v", links)
+			}
 		})
 	}
 }

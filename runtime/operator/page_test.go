@@ -177,7 +177,8 @@ func TestPageShowsHostileText(t *testing.T) {
 		Checks: []Check{{Name: hostile, Probe: func(context.Context) error { return errors.New(hostile) }}},
 		Pages: map[string]http.HandlerFunc{
 			"/peers": answer(peersAnswer{2, []peer{
-				{Direction: "from", Incarnation: "0badc0de", Name: hostile, Identity: hostile, State: hostile, StateSeconds: &age, Plane: hostile},
+				{Direction: "from", Incarnation: "0badc0de", Name: hostile, Identity: hostile, State: hostile, StateSeconds: &age, Plane: hostile,
+					Communicator: &communicator{State: hostile}},
 				{Direction: "to", Address: hostile, State: "backoff", Code: hostile, Error: hostile, RetrySeconds: &age, Failures: 2,
 					Breaker: &breaker{hostile, hostile, 3, 1}}}}),
 			"/transfers": answer(transfersAnswer{9, []transfer{{Number: 9, Kind: hostile, Outcome: hostile, Error: hostile, Peer: "0badc0de",

@@ -24,7 +24,9 @@ type peer struct {
 	Address  string `json:"address,omitempty"`       // of a peer to which this node connects: for handshakes
 	Alloc    string `json:"alloc_address,omitempty"` // and for requests
 	Plane    string `json:"plane,omitempty"`
-	State    string `json:"state"`
+	// Communicator is the communicator of the link, on planes that have one.
+	Communicator *communicator `json:"communicator,omitempty"`
+	State        string        `json:"state"`
 	// StateSeconds is how long the peer has been in its state.
 	StateSeconds *float64 `json:"state_seconds,omitempty"`
 	HeardSeconds *float64 `json:"heard_seconds_ago,omitempty"`
@@ -37,6 +39,15 @@ type peer struct {
 	InFlight     int      `json:"requests_in_flight"`
 	PagesGranted int      `json:"pages_granted"`
 	PagesOfPeer  int      `json:"pages_of_peer"`
+}
+
+// A communicator is a plane.LinkState as operators see it.
+type communicator struct {
+	State         string   `json:"state"`
+	Epoch         uint64   `json:"epoch"`
+	StateSeconds  *float64 `json:"state_seconds"`
+	EndsInSeconds *float64 `json:"ends_in_seconds,omitempty"` // when the plane gives up waiting in this state
+	InFlight      int      `json:"batches_in_flight"`
 }
 
 // A breaker is a rank.PeerBreaker as operators see it.
@@ -53,8 +64,15 @@ type peersAnswer struct {
 	Peers []peer `json:"peers"` // the first of them, at most rowsMax
 }
 
-// listPeers returns the peers that match the parameter peer. nameOf returns the text of an identity.
-func listPeers(all []rank.Peer, at effects.Time, want string, nameOf func(effects.Principal) string) peersAnswer {
+// A peerNames says of peers what the machine does not know: nameOf returns the text of an identity, and communicatorOf the
+// communicator of a link, or nil.
+type peerNames struct {
+	nameOf         func(effects.Principal) string
+	communicatorOf func(effects.Link, effects.Time) *communicator
+}
+
+// listPeers returns the peers that match the parameter peer.
+func listPeers(all []rank.Peer, at effects.Time, want string, names peerNames) peersAnswer {
 	answer := peersAnswer{Peers: []peer{}}
 	for i := range all {
 		p := &all[i]
@@ -69,7 +87,7 @@ func listPeers(all []rank.Peer, at effects.Time, want string, nameOf func(effect
 			x.Alloc = addrText(p.Host, p.AllocPort)
 		}
 		if p.Principal != 0 {
-			if x.Identity = nameOf(p.Principal); x.Identity == "" {
+			if x.Identity = names.nameOf(p.Principal); x.Identity == "" {
 				x.Identity = strconv.FormatUint(uint64(p.Principal), 16)
 			}
 		}
@@ -78,6 +96,9 @@ func listPeers(all []rank.Peer, at effects.Time, want string, nameOf func(effect
 		}
 		if answer.Count++; answer.Count > rowsMax {
 			continue
+		}
+		if p.Link != 0 {
+			x.Communicator = names.communicatorOf(p.Link, at)
 		}
 		if p.Cause != effects.OK {
 			x.Code = p.Cause.String()
@@ -95,7 +116,17 @@ func listPeers(all []rank.Peer, at effects.Time, want string, nameOf func(effect
 
 // servePeers answers with the peers of a node.
 func servePeers(w http.ResponseWriter, r *http.Request, n *runtime.Node) {
-	if all, at, answered := listRows(w, r, n.Peers); answered {
-		writeJSON(w, listPeers(all, at, r.FormValue("peer"), n.Guard().IdentityName))
+	all, at, answered := listRows(w, r, n.Peers)
+	if !answered {
+		return
 	}
+	links := n.LinkStates()
+	communicatorOf := func(l effects.Link, at effects.Time) *communicator {
+		x, ok := links[l]
+		if !ok {
+			return nil
+		}
+		return &communicator{x.State, x.Epoch, secondsAgo(at, x.Since), secondsLeft(at, x.Until), x.InFlight}
+	}
+	writeJSON(w, listPeers(all, at, r.FormValue("peer"), peerNames{n.Guard().IdentityName, communicatorOf}))
 }

@@ -115,9 +115,15 @@ func TestPeersInTrouble(t *testing.T) {
 		many = append(many, rank.Peer{Outbound: true, Host: "h" + strconv.Itoa(i), InitPort: 7, State: "backoff", RetryAt: at + 2e9,
 			Principal: 0xAB})
 	}
-	all := listPeers(many, at, "", func(effects.Principal) string { return "" })
+	many[0].Link = 9
+	all := listPeers(many, at, "", peerNames{func(effects.Principal) string { return "" }, func(l effects.Link, _ effects.Time) *communicator {
+		return &communicator{State: "up", Epoch: uint64(l)}
+	}})
 	if all.Count != len(many) || len(all.Peers) != rowsMax {
 		t.Errorf("of %d peers %d are counted, and %d listed", len(many), all.Count, len(all.Peers))
+	}
+	if p := all.Peers; p[0].Communicator.Epoch != 9 || p[1].Communicator != nil {
+		t.Errorf("the communicators are %+v, %+v", p[0].Communicator, p[1].Communicator)
 	}
 	if p := all.Peers; p[0].Breaker.EndsSeconds != 1 || p[1].Breaker.EndsSeconds != -1 || p[2].Breaker != nil || *p[3].RetrySeconds != 2 ||
 		p[3].Identity != "ab" {

@@ -55,6 +55,23 @@ func (i *IDs) NextLink() effects.Link { return effects.Link(i.last.Add(1)) }
 // NextLanding returns a landing number that was never returned before.
 func (i *IDs) NextLanding() effects.Landing { return effects.Landing(i.last.Add(1)) }
 
+// A LinkLister is a plane whose links have a state of their own beside those of the rank's machine: on leased planes a
+// communicator, which is formed again when a transfer breaks it or the peer revokes a grant.
+type LinkLister interface {
+	// ListLinks returns the states of the links that this node has opened, in any order. It may be called on any goroutine.
+	ListLinks() []LinkState
+}
+
+// A LinkState is the state of a link's communicator, for operators.
+type LinkState struct {
+	Link     effects.Link
+	State    string // "offered", "forming", "up", "tearing down", "unproven" or "over"
+	Epoch    uint64 // number of the communicator, from 1
+	Since    effects.Time
+	Until    effects.Time // when the plane gives up waiting in this state; zero: it waits for nothing, or without limit
+	InFlight int          // batches
+}
+
 // Env has the parts of a node that all of its planes share. A fenced plane needs Pool, a leased plane needs Leased.
 type Env struct {
 	Pool        *Pool

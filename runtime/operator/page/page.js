@@ -270,7 +270,11 @@ function showPeers() {
         [p.name, p.address, p.alloc_address, p.incarnation].filter(Boolean).join('\n')},
       {text: p.identity, title: p.identity},
       {text: p.state, small: coarse(p.state_seconds), className: isUp ? 'good' : p.state === 'backoff' || p.state === 'link lost' ? 'bad' : ''},
-      p.plane, count(p.operations), count(p.pages_granted), count(p.pages_of_peer), coarse(p.heard_seconds_ago),
+      {text: p.plane, small: p.communicator ? p.communicator.state + ', epoch ' + p.communicator.epoch : '',
+        className: p.communicator && p.communicator.state !== 'up' ? 'note' : '', title: p.communicator ? 'communicator: ' +
+        p.communicator.state + ' for ' + seconds(p.communicator.state_seconds) + ', ' + p.communicator.batches_in_flight + ' batches in flight' +
+        (p.communicator.ends_in_seconds !== undefined ? ', given up in ' + seconds(p.communicator.ends_in_seconds) : '') : ''},
+      count(p.operations), count(p.pages_granted), count(p.pages_of_peer), coarse(p.heard_seconds_ago),
       {text: problem, className: 'problem bad'},
     ]};
   }), all.length < answer.peers.length ? all.length : answer.count);

@@ -63,6 +63,7 @@ type OutgoingLink struct {
 	PeerPools []PeerPool
 
 	Inbox
+	shown shownState
 
 	// The fields below belong to the link's goroutine.
 	id      effects.Link
@@ -303,6 +304,29 @@ func (l *OutgoingLink) StepMachine(now effects.Time, ev communicator.Event) {
 		l.executor.TearDown(out.TearDown)
 	}
 	out.Reset()
+	l.shown.update(now, &l.machine)
+}
+
+// A shownState is what operators see of a link. The link's goroutine updates it after each step.
+type shownState struct {
+	mu    sync.Mutex
+	state plane.LinkState
+}
+
+func (x *shownState) update(now effects.Time, m *communicator.Initiator) {
+	name, until := m.State()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if s := &x.state; s.State != name || s.Epoch != m.Epoch() {
+		s.State, s.Epoch, s.Since = name, m.Epoch(), now
+	}
+	x.state.Until, x.state.InFlight = until, m.CountInFlight()
+}
+
+func (x *shownState) get() plane.LinkState {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.state
 }
 
 // postCompletion reports a completion to the rank's machine.

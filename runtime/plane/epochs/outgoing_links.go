@@ -88,6 +88,18 @@ func (s *OutgoingLinks) LinkCount() int {
 	return len(s.openLinks)
 }
 
+// ListLinks implements plane.LinkLister.
+func (s *OutgoingLinks) ListLinks() (all []plane.LinkState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, l := range s.openLinks {
+		x := l.shown.get()
+		x.Link = id
+		all = append(all, x)
+	}
+	return all
+}
+
 // Transfer implements plane.Plane.
 func (s *OutgoingLinks) Transfer(e *effects.Transfer) {
 	s.mu.Lock()

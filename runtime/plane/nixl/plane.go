@@ -142,6 +142,9 @@ func (p *Plane) Transfer(e *effects.Transfer) { p.outgoingLinks.Transfer(e) }
 // Cancel implements plane.Plane.
 func (p *Plane) Cancel(corr effects.Corr) { p.outgoingLinks.Cancel(corr) }
 
+// ListLinks implements plane.LinkLister.
+func (p *Plane) ListLinks() []plane.LinkState { return p.outgoingLinks.ListLinks() }
+
 // Confirm implements plane.Plane. On leased planes there are no landings to confirm.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 

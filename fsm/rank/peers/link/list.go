@@ -15,8 +15,9 @@ type PeerInfo struct {
 	Name      string
 	Addr      PeerAddr // of an outbound peer
 	Principal effects.Principal
-	Plane     string // the data plane of the link to the peer's pages; empty: there is no link
-	State     string // a name of stateNames, or one of the names of inbound peers
+	Link      effects.Link // to the peer's pages; zero: there is none
+	Plane     string       // the data plane of the link
+	State     string       // a name of stateNames, or one of the names of inbound peers
 	// Since is when an outbound peer entered its state, and zero for an inbound peer.
 	Since effects.Time
 	// HeardAt is when a message of the peer was accepted last: of an outbound peer a reply. Zero: none was.
@@ -54,8 +55,9 @@ func (l *Links) EachPeer(timers *kernel.Timers, visit func(*PeerInfo)) {
 		}
 		p := l.out.peers.Get(h)
 		g := l.rows.get(p.row)
-		x = PeerInfo{Outbound: h, Class: classOf(p.row), ID: g.formerPeerID, Addr: p.addr, Principal: g.principal, Plane: l.planeOf(g),
-			State: stateNames[p.state], Since: p.stateSince, HeardAt: p.heardAt, Failures: p.failures, Cause: p.cause, Why: p.why}
+		x = PeerInfo{Outbound: h, Class: classOf(p.row), ID: g.formerPeerID, Addr: p.addr, Principal: g.principal, Link: g.link.id,
+			Plane: l.planeOf(g), State: stateNames[p.state], Since: p.stateSince, HeardAt: p.heardAt, Failures: p.failures,
+			Cause: p.cause, Why: p.why}
 		if p.state == Backoff {
 			x.RetryAt, _ = timers.DeadlineOf(p.timer)
 		}
@@ -67,8 +69,8 @@ func (l *Links) EachPeer(timers *kernel.Timers, visit func(*PeerInfo)) {
 	for slot := range l.rows.rows.Slots() {
 		h := l.rows.rows.At(slot)
 		if g := l.rows.get(h); g != nil && g.isInbound() {
-			x = PeerInfo{Class: classOf(h), ID: g.peerID, Name: g.name, Principal: g.principal, Plane: l.planeOf(g), HeardAt: g.seenAt,
-				State: inboundSilent}
+			x = PeerInfo{Class: classOf(h), ID: g.peerID, Name: g.name, Principal: g.principal, Link: g.link.id, Plane: l.planeOf(g),
+				HeardAt: g.seenAt, State: inboundSilent}
 			switch {
 			case g.linkLost:
 				x.State = inboundLinkLost
