@@ -182,7 +182,7 @@ func TestTransfers(t *testing.T) {
 		if code != effects.OK {
 			e.Why = &effects.Why{Addr: effects.Addr{Host: "h", Port: 7}, Field: "reason"}
 		}
-		timer.RecordReport(e)
+		timer.transfers.recordReport(e)
 	}
 	ended(effects.OK, 5e6, 1)
 	ended(effects.NoMemory, 3e9, 1)
