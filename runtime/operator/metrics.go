@@ -80,8 +80,8 @@ var (
 	droppedLines  = counter("log_lines_dropped_total", "Lines that the log dropped, because its handler took them too slowly.")
 
 	gatewayOps = counter("gateway_operations_total", "Operations of the gateway to plain engines, by outcome.", "operation", "outcome")
-	gatewayNow = gauge("gateway_engines", "Plain engines that write to the node (producer), that the node writes to (consumer), and agents of "+
-		"the gateway (agent).", "kind")
+	gatewayNow = gauge("gateway_engines", "Plain engines that write to the node (producer), that the node writes to (consumer), and agents "+
+		"of the gateway (agent).", "kind")
 
 	recorderOn    = gauge("recorder_recording", "1 while the state machine is recorded (recorder.dir), 0 if the recording has ended.")
 	recorderBytes = gauge("recorder_file_bytes", "The size of the recording.")

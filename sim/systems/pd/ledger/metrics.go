@@ -240,12 +240,12 @@ func (or *metricOracle) recordEffect(n *world.Node, e effects.Effect) {
 }
 
 // endRead records that a read touches its pages no more. The pages of a read that failed become free. A machine that learns
-// too late of the end of a read may not use the pages either.
+// too late of the end of a read, or that has stopped it, may not use the pages either.
 func (s *metricState) endRead(corr effects.Corr, code effects.Code, now effects.Time) {
 	if i := slices.IndexFunc(s.reads, func(x readTruth) bool { return x.corr == corr }); i >= 0 {
 		if x := &s.reads[i]; code != effects.OK {
 			s.count(effects.FactReclaimed, effects.OK, uint64(x.pages))
-		} else if now >= x.notAfter {
+		} else if x.stopping || now >= x.notAfter {
 			y := s.factOf(effects.FactReclaimed, effects.OK)
 			y.maybe++
 			y.maybeItems += uint64(x.pages)
@@ -277,6 +277,10 @@ func (or *metricOracle) recordAborted(n *world.Node, id effects.GrantID) {
 	state := or.stateOf(n)
 	if g := state.findGrant(id); g != nil && len(g.open) > 0 {
 		state.count(effects.FactReclaimed, effects.OK, uint64(len(g.open)))
+		if or.w.Conditions.Sums { // The machine may be comparing the pages because of a commit before.
+			g.held += len(g.open)
+			state.holdsLanded = true
+		}
 		g.open = g.open[:0]
 	}
 }
