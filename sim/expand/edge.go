@@ -25,7 +25,11 @@ func drawEdgeCase(p *plan.Plan, profile string) {
 	cases := []func(*plan.Plan, func(uint64) draw.Value){
 		drawLateDuplicates, drawClassHandover, drawClassHandover, drawHelloCrowd, drawDoubleDrain, drawDoubleDrain, drawReusedRow,
 	}
-	cases[at(1).Below(uint64(len(cases)))](p, at)
+	if p.Topology.Senders > doneRooms && at(2).ChancePermille(300) {
+		drawDroppedNotices(p, at)
+	} else {
+		cases[at(1).Below(uint64(len(cases)))](p, at)
+	}
 	slices.SortStableFunc(p.Faults, func(a, b plan.ScheduledFault) int { return int(a.At - b.At) })
 }
 
@@ -117,5 +121,37 @@ func drawReusedRow(p *plan.Plan, at func(uint64) draw.Value) {
 	for i := range p.Jobs {
 		p.Jobs[i].To, p.Jobs[i].Plain, p.Jobs[i].PlainTo = p.ReceiverAt(0), false, false
 		p.Jobs[i].At = at(uint64(100+i)).RoundedDuration(0, 500*time.Millisecond)
+	}
+}
+
+// doneRooms is the number of done messages for which the receiver of drawDroppedNotices has room.
+const doneRooms = 2
+
+// drawDroppedNotices fills a receiver's room for done messages with those to senders that do not listen for them, so that
+// the messages to the other senders are dropped. Each sender offers once or twice.
+func drawDroppedNotices(p *plan.Plan, at func(uint64) draw.Value) {
+	p.Topology.Pull = p.Topology.Pull[:0]
+	for i := range p.Topology.Senders {
+		p.Topology.Pull = append(p.Topology.Pull, plan.Node(i))
+	}
+	p.Topology.Mismatch = false
+	p.Bounds.Grants, p.Bounds.Offers, p.Bounds.Peers = 1, doneRooms-1, plan.New().Bounds.Peers
+	p.Bounds.ReservePPM = 20_000
+	p.Timeouts.BackoffMin, p.Timeouts.BackoffMax = 200*time.Millisecond, 800*time.Millisecond
+	offers := make([]int, p.Topology.Senders)
+	p.Jobs = slices.DeleteFunc(p.Jobs, func(j plan.Job) bool { offers[j.From]++; return offers[j.From] > 2 })
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		j.To, j.Plain, j.PlainTo = p.ReceiverAt(0), false, false
+		j.At = at(uint64(100+i)).RoundedDuration(0, 400*time.Millisecond)
+		if int(j.From) >= doneRooms { // Offered when the room is used up.
+			j.At += 400 * time.Millisecond
+		}
+	}
+	for to := range int32(doneRooms) {
+		for nth := range uint32(8) {
+			p.Strikes = append(p.Strikes, plan.Strike{Fault: plan.FaultEffectRefused,
+				About: plan.AboutConn(int32(p.ReceiverAt(0)), 0, to, effects.ChannelDone, nth+1)})
+		}
 	}
 }

@@ -119,7 +119,7 @@ func (l *Link) importComm(w *World, n *Node, corr effects.Corr) {
 	l.Comm = c
 	peer := w.Nodes[l.To]
 	peer.target.stepTarget(w, peer, communicator.TargetEvent{
-		Kind: communicator.LinkArrived, Session: sessionID(l), Peer: l.ImporterName, From: communicator.Address{Bits: uint8(n.ID)},
+		Kind: communicator.LinkArrived, Session: sessionID(l), Peer: l.ImporterName, From: commAddress(w, n),
 		MemoryMapped: c.mapped,
 	})
 	if entry := peer.target.out.Admission; entry != communicator.Admitted {

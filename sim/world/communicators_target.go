@@ -53,6 +53,17 @@ func commLimits(w *World) communicator.Limits {
 	return x
 }
 
+// commAddress returns the address from which a node's links come. In some worlds two nodes have the same address, which
+// then has links of different peers, if the address may have more links than that.
+func commAddress(w *World, n *Node) communicator.Address {
+	l := commLimits(w)
+	if !draw.IsFixed(w.Seed) && l.Sessions-l.Sessions/l.Reserved > 2 &&
+		draw.Hash(w.Seed, draw.Communicator, limitsDraw, 7).ChancePermille(400) {
+		return communicator.Address{Bits: uint8(n.ID / 2)}
+	}
+	return communicator.Address{Bits: uint8(n.ID)}
+}
+
 func newCommTarget(w *World) *commTarget {
 	limits := commLimits(w)
 	return &commTarget{machine: communicator.NewTarget(limits, w.Seed), limits: limits}

@@ -28,6 +28,9 @@ const (
 	crowdBurstTurns      = 8   // turns in quick succession on a new connection
 	crowdInterval        = 80 * effects.Millisecond
 	crowdBurstInterval   = 2 * effects.Millisecond
+	crowdRestPer         = 12 // one of so many turns of a resting connection begins a rest
+	crowdRestTime        = 1200 * effects.Millisecond
+	crowdRestInterval    = 20 * effects.Millisecond // between messages on the feed during a rest
 )
 
 // mayFlood reports whether the world of a plan has a process that may flood the directory. The process does so only if
@@ -61,6 +64,7 @@ type crowd struct {
 	active          bool
 	unruly          *unruliness                   `snap:"share"` // nil: every message is within the limits
 	sharesInstances bool                          `snap:"share"` // the workers are ranks of a few instances
+	rests           bool                          `snap:"share"` // the workers of some connections are heard on the full feed alone at times
 	incarnation     protocol.UUID                 `snap:"share"`
 	directoryAddrs  [connKinds]effects.Addr       `snap:"share"`
 	conns           [crowdConns + 1]directoryConn // the last connection is the feed
@@ -75,6 +79,7 @@ type crowd struct {
 func newCrowd(b custom.Boot) *crowd {
 	x := &crowd{
 		active: isFlooded(b.Plan), sharesInstances: draw.Hash(b.Plan.Seed, draw.Plan, 8, 31).ChancePermille(500),
+		rests:       draw.Hash(b.Plan.Seed, draw.Plan, 8, 33).ChancePermille(700),
 		incarnation: protocol.UUID{0xC0, byte(b.Seed), byte(b.Seed >> 8), 1},
 	}
 	if isUnruly(b.Plan) {
@@ -142,10 +147,33 @@ func (w *crowd) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			if l := &w.conns[i]; l.conn == 0 || w.turnsSinceOpen[i] < crowdBurstTurns {
 				w.nextUse[i] = now.Add(crowdBurstInterval)
 			}
+			if w.isResting(now) && i == crowdConns {
+				w.nextUse[i] = min(w.nextUse[i], now.Add(crowdRestInterval))
+			}
 			w.turnsSinceOpen[i]++
+			if w.mayRest(i) && w.turns[i]%crowdRestPer == crowdRestPer-1 {
+				w.turns[i]++
+				w.closeConn(&w.conns[i], out)
+				w.nextUse[i] = now.Add(crowdRestTime)
+				continue
+			}
 			w.useConn(now, i, out)
 		}
 	}
+}
+
+// mayRest reports whether a connection is closed for some time now and then. Meanwhile its workers report on the feed,
+// which counts for a few of them only, so that the others are heard without a connection.
+func (w *crowd) mayRest(i int) bool { return w.rests && i > 0 && i < crowdConns }
+
+// isResting reports whether a connection rests.
+func (w *crowd) isResting(now effects.Time) bool {
+	for i := range w.conns {
+		if w.mayRest(i) && w.conns[i].corr == 0 && w.nextUse[i] > now.Add(crowdInterval) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *crowd) connOf(c effects.Corr) *directoryConn {

@@ -70,7 +70,7 @@ func (w *Cluster) ImplausibleReply(b []byte, d draw.Value) ([]byte, bool) {
 func (w *Cluster) replaceCode(code *uint32, d draw.Value) bool {
 	switch effects.Code(*code) { //nolint:exhaustive // The other codes make the reader do something.
 	case effects.Refused, effects.Malformed, effects.Mismatch, effects.Unsupported, effects.TooLarge, effects.Faulted, effects.NotFound:
-		*code = effects.CodeCount + uint32(d.Below(3))
+		*code = effects.CodeCount + uint32(d.Below(3)/2) // Mostly the first that has no name here.
 		if len(w.SourcePlan.Topology.Identities) > 0 && d.Rehash().ChancePermille(500) {
 			*code = uint32(effects.Forbidden)
 		}

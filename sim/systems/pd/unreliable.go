@@ -1,6 +1,10 @@
 package pd
 
-import "github.com/kvferry/kvferry/sim/plan"
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/sim/plan"
+)
 
 // IsUnreliable reports whether messages of a world may arrive changed, planes may refuse effects, or the handshake of a
 // peer may displace another peer's unfinished handshake, so that the remaining messages of the displaced peer make no
@@ -15,18 +19,14 @@ func IsUnreliable(w *Cluster) bool {
 
 // MayChangeMessages reports whether messages of a world may arrive changed, or planes may refuse effects.
 func MayChangeMessages(w *Cluster) bool {
-	for _, f := range []plan.Fault{
-		plan.FaultRequestCorrupted, plan.FaultReplyCorrupted, plan.FaultEffectRefused, plan.FaultHandshakeRefused, plan.FaultPushRefused,
-		plan.FaultImportFailed,
-	} {
-		if w.Conditions.Rates[f] > 0 {
-			return true
-		}
-		for _, s := range w.SourcePlan.Strikes {
-			if s.Fault == f {
-				return true
-			}
-		}
-	}
-	return false
+	return MayStrike(w, plan.FaultRequestCorrupted, plan.FaultReplyCorrupted, plan.FaultEffectRefused, plan.FaultHandshakeRefused,
+		plan.FaultPushRefused, plan.FaultImportFailed)
+}
+
+// MayStrike reports whether one of these faults may strike in a world.
+func MayStrike(w *Cluster, faults ...plan.Fault) bool {
+	return slices.ContainsFunc(faults, func(f plan.Fault) bool {
+		return w.Conditions.Rates[f] > 0 ||
+			slices.ContainsFunc(w.SourcePlan.Strikes, func(s plan.Strike) bool { return s.Fault == f })
+	})
 }

@@ -3,20 +3,22 @@ package register
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
 // The checks of this file.
 var (
-	checkWhole  = oracle.NewCheck("S1", "registered blocks that were written whole")
-	checkPlace  = oracle.NewCheck("S2", "contents of the cells of registered blocks")
-	checkOrigin = oracle.NewCheck("S23", "one producer's attempt in a registered cell")
-	checkWrites = oracle.NewCheck("S3", "registered blocks returned while a transfer may write them")
-	checkReads  = oracle.NewCheck("S4", "finished blocks returned while a transfer may read them")
-	checkInTime = oracle.NewCheck("S24", "notices about written blocks, in time")
-	checkLease  = oracle.NewCheck("S14", "leases of finished blocks")
-	checkCode   = oracle.NewCheck("L3", "outcomes of registrations")
+	checkWhole   = oracle.NewCheck("S1", "registered blocks that were written whole")
+	checkPlace   = oracle.NewCheck("S2", "contents of the cells of registered blocks")
+	checkOrigin  = oracle.NewCheck("S23", "one producer's attempt in a registered cell")
+	checkWrites  = oracle.NewCheck("S3", "registered blocks returned while a transfer may write them")
+	checkReads   = oracle.NewCheck("S4", "finished blocks returned while a transfer may read them")
+	checkInTime  = oracle.NewCheck("S24", "notices about written blocks, in time")
+	checkLease   = oracle.NewCheck("S14", "leases of finished blocks")
+	checkCode    = oracle.NewCheck("L3", "outcomes of registrations")
+	checkCovered = oracle.NewCheck("L3", "registrations of computed blocks, not refused as uncovered")
 )
 
 // checkWritten checks a request that is reported as written to the consumer's engine: each registered cell must hold
@@ -142,7 +144,7 @@ func (j reporter) fail(c oracle.Check, format string, args ...any) {
 }
 
 // codesOracle checks the outcome codes of registrations. Unless a node sends false messages, codes that blame a message
-// are forbidden.
+// are forbidden, and so is a refusal of blocks that the producer has computed.
 var codesOracle = oracle.New("registrations", "registrations end with a code for what happened", func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.ClusterOf(call)
@@ -155,14 +157,33 @@ var codesOracle = oracle.New("registrations", "registrations end with a code for
 			return
 		}
 		call.CountJudged(checkCode)
-		if e.Code == effects.Malformed || e.Code == effects.Invalid || e.Code == effects.Mismatch ||
-			e.Code == effects.Unsupported {
+		switch e.Code { //nolint:exhaustive // The others blame no message.
+		case effects.Malformed, effects.Invalid, effects.Mismatch, effects.Unsupported:
 			if pd.MayChangeMessages(w) {
 				call.CountVoid(checkCode)
 				return
 			}
 			call.FailCheck(checkCode, "node %d ends the %s of request %q as %s, and no peer sent a false message", n.AsSubject(), c.Kind,
 				oracle.Request(w.Jobs[c.Job].Name), e.Code)
+		case effects.NotFound:
+			checkNotFound(call, n, c)
 		}
 	})
 })
+
+// checkNotFound checks a request that ends because the producer's blocks do not cover the consumer's: every rank of the
+// producer computes the same blocks of a request, so the rank must have computed too few. A plane that refuses a write
+// may use the same code.
+func checkNotFound(call *oracle.Call, n *world.Node, c *pd.Command) {
+	w := pd.ClusterOf(call)
+	x := drawRequest(w, &w.Jobs[c.Job])
+	call.CountJudged(checkCovered)
+	if x.sharesName || pd.MayStrike(w, plan.FaultRequestCorrupted, plan.FaultReplyCorrupted, plan.FaultPushRefused) {
+		call.CountVoid(checkCovered)
+		return
+	}
+	if x.computedBlocks >= x.promptBlocks {
+		call.FailCheck(checkCovered, "node %d ends the %s of request %q because blocks are not covered: %d were computed, and %d are wanted",
+			n.AsSubject(), c.Kind, oracle.Request(w.Jobs[c.Job].Name), x.computedBlocks, x.promptBlocks)
+	}
+}

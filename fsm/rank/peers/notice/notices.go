@@ -183,9 +183,14 @@ func (n *Notices) QueueNotice(v *env.Env, h table.Handle, class int, body []byte
 	n.sendNext(v, h)
 }
 
-// maybeIdle marks an address as idle if nothing is promised to the address, queued, in flight or scheduled.
+// isNeeded reports whether something is promised to the address, queued, in flight or scheduled.
+func (x *address) isNeeded() bool {
+	return x.users > 0 || x.queue.Len() > 0 || x.opening || x.sending || x.timer != 0
+}
+
+// maybeIdle marks an address as idle if the address is not needed.
 func (n *Notices) maybeIdle(h table.Handle, x *address) {
-	if x.users > 0 || x.queue.Len() > 0 || x.opening || x.sending || x.timer != 0 {
+	if x.isNeeded() {
 		return
 	}
 	n.addresses.PushBack(&n.idle, h)
@@ -300,11 +305,12 @@ func (n *Notices) OnConnLost(v *env.Env, h table.Handle) {
 // CountUnfinished returns the number of notifications that were not delivered yet.
 func (n *Notices) CountUnfinished() int { return n.rows.Len() }
 
-// RecountShares counts the notifications of each class again, and the addresses in use.
+// RecountShares counts the notifications of each class again, and the addresses that are needed: each other address must
+// be idle.
 func (n *Notices) RecountShares(r *table.Recount) {
 	table.RecountRows(r, "notifications", &n.noticeShare, &n.rows, table.Empty, func(x *notice) (class, count int) { return x.class, 1 })
 	for slot := range n.addresses.Slots() {
-		if h := n.addresses.At(slot); h != 0 && !n.addresses.InList(h) {
+		if h := n.addresses.At(slot); h != 0 && n.addresses.Get(h).isNeeded() {
 			r.Add(n.addresses.Get(h).class, 1)
 		}
 	}
