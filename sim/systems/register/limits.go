@@ -36,6 +36,7 @@ var (
 	checkReceptionLeast = oracle.NewCheck("S18", "registered requests refused although few are open")
 	checkExpectMost     = oracle.NewCheck("S17", "expected requests at a time")
 	checkExpectLeast    = oracle.NewCheck("S18", "expected requests refused although there are few")
+	checkAnswered       = oracle.NewCheck("L2", "finished requests whose only rank has its answer")
 	checkExactNames     = oracle.NewCheck("S1", "requests matched by their exact names")
 )
 
@@ -55,6 +56,7 @@ type nodeLimits struct {
 	errands    map[effects.Ticket]*errand
 	keeps      map[uint64][][]byte // heartbeats that arrived and have no reply: the names, by message
 	waiting    []waitingRegistration
+	answered   []waitingRegistration // registrations that were written and answered in this step
 	sent       map[effects.Corr]sentMessage
 	named      map[string]namedAt                   // by peer and request: when a heartbeat named the request last
 	linkUpAt   map[effects.Incarnation]effects.Time // by peer
@@ -94,6 +96,8 @@ type waitingRegistration struct {
 	most      effects.Duration // how long the registration may wait
 	frozen    effects.Duration
 	writing   bool
+	transfer  []byte
+	writingAt effects.Time // the time at which the write began
 }
 
 type sentMessage struct {
@@ -144,7 +148,9 @@ var limitsOracle = oracle.New("limits of registrations", "blocks are lent as con
 		x := s.of(call)
 		for i := range x.waiting {
 			w := &x.waiting[i]
-			w.writing = w.writing || w.peer == e.Peer && w.grant == e.Grant
+			if !w.writing && w.peer == e.Peer && w.grant == e.Grant {
+				w.writing, w.writingAt = true, call.LocalTime()
+			}
 		}
 	})
 	oracle.On(l, func(s *registerLimits, call *oracle.Call, e *effects.Send) { s.handleSend(call, e) })
@@ -183,6 +189,7 @@ var limitsOracle = oracle.New("limits of registrations", "blocks are lent as con
 		if n.Custom || n.Busy {
 			return
 		}
+		x.verifyAnswered(call, n)
 		if _, isCommand := e.Event.(*effects.Command); isCommand {
 			x.verifyCounts(call, n)
 		} else if _, isTick := e.Event.(*effects.Tick); isTick {
@@ -360,7 +367,7 @@ func (s *registerLimits) handleMessage(call *oracle.Call, e *effects.Received) {
 		}
 		r := waitingRegistration{
 			request: uint64(e.Request), peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation,
-			grant:     effects.GrantID(m.Ext.Grant),
+			grant: effects.GrantID(m.Ext.Grant), transfer: bytes.Clone(m.Ext.Transfer),
 			arrivedAt: call.LocalTime(), most: effects.Duration(min(m.Ext.PatienceNS, uint64(pd.InfoOf(n).Cfg.RegisterTimeout))),
 			frozen: call.FrozenTime(),
 		}
@@ -393,7 +400,32 @@ func (s *registerLimits) handleReply(call *oracle.Call, e *effects.Reply) {
 	if i < 0 {
 		return
 	}
+	if r := &x.waiting[i]; r.writing && len(r.transfer) > 0 {
+		x.answered = append(x.answered, *r)
+	}
 	x.waiting = slices.Delete(x.waiting, i, i+1)
+}
+
+// verifyAnswered checks the requests of the registrations that were answered in this step. Where the consumer has a
+// single rank, nothing of such a request is left to be written, whatever the answer was, so that the engine gets its
+// outcome in the same step.
+func (x *nodeLimits) verifyAnswered(call *oracle.Call, n *world.Node) {
+	s := drawShape(pd.ClusterOf(call).SourcePlan)
+	for i := range x.answered {
+		if s.consumers > 1 {
+			break
+		}
+		r := &x.answered[i]
+		call.CountJudged(checkAnswered)
+		for t, b := range x.lent {
+			if !b.delivered && b.startedAt <= r.writingAt && bytes.Equal(b.transfer, r.transfer) {
+				call.FailCheck(checkAnswered, "node %d still lends the blocks of ticket %d, whose only registration was answered",
+					n.AsSubject(), oracle.Ticket(t))
+				return
+			}
+		}
+	}
+	x.answered = x.answered[:0]
 }
 
 // renewLeases extends the leases of the requests that a heartbeat names.
