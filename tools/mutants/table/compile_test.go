@@ -27,7 +27,7 @@ const root = "../../.."
 // error names the mutant in the name of the changed function, as in "OnSignal__done_twice".
 func TestEveryMutantCompiles(t *testing.T) {
 	var mutants []Mutant
-	for _, name := range []string{"mutants.yaml", "blind.yaml"} {
+	for _, name := range []string{"mutants.yaml", "blind.yaml", "blind2.yaml"} {
 		more, err := Read(filepath.Join(root, "sim", name))
 		if err != nil || len(more) == 0 {
 			t.Fatalf("%d mutants: %v", len(more), err)
