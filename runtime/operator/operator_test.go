@@ -74,7 +74,9 @@ pd_alloc_fail_backoff_ttl: 1
 chunk_size: 16
 pd_buffer_size: 1MiB
 pd_buffer_device: cpu
-extra_config: {kvferry: {link: {carry_bytes: 0}, layout: {num_layers: 2, num_kv_heads: 1, head_size: `+strconv.Itoa(headSize)+`, dtype: bfloat16}, `+more+`}}
+extra_config:
+  kvferry: {link: {carry_bytes: 0}, layout: {num_layers: 2, num_kv_heads: 1, head_size: `+strconv.Itoa(headSize)+`, dtype: bfloat16},
+    `+more+`}
 `), nil)
 	if err != nil {
 		t.Fatal(err)

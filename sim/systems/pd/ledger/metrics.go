@@ -487,13 +487,9 @@ func (or *metricOracle) verifyObservations(n *world.Node, state *metricState) {
 		if i < len(state.expected) {
 			want = state.expected[i]
 		}
-		check := checkTransferTimes
-		if want.Histogram == metrics.PutStage || got.Histogram == metrics.PutStage {
-			check = checkStageTimes
-		}
-		if or.countJudged(check); got != want {
-			or.fail(check, "node %d counts %d ns as %s %q, and %d ns as %s %q were spent", n.AsSubject(), got.Took, got.Histogram, got.Labels,
-				want.Took, want.Histogram, want.Labels)
+		if or.countJudged(timesCheck(&got, &want)); got != want {
+			or.fail(timesCheck(&got, &want), "node %d counts %d ns as %s %q, and %d ns as %s %q were spent", n.AsSubject(),
+				got.Took, got.Histogram, got.Labels, want.Took, want.Histogram, want.Labels)
 			break
 		}
 	}
@@ -586,12 +582,9 @@ func (or *metricOracle) verifyGauges(n *world.Node, state *metricState, s *rank.
 		if !known {
 			continue
 		}
-		check := checkPageGauges
-		if r.Metric == metrics.TableRows {
-			check = checkRowGauges
-		}
-		if or.countJudged(check); r.Value < uint64(b.least) || r.Value > uint64(b.most) {
-			or.fail(check, "node %d has %d as %s %q, and there are %d to %d", n.AsSubject(), r.Value, r.Metric, r.Labels, b.least, b.most)
+		if or.countJudged(gaugeCheck(r.Metric)); r.Value < uint64(b.least) || r.Value > uint64(b.most) {
+			or.fail(gaugeCheck(r.Metric), "node %d has %d as %s %q, and there are %d to %d", n.AsSubject(), r.Value,
+				r.Metric, r.Labels, b.least, b.most)
 			return
 		}
 	}
@@ -600,6 +593,22 @@ func (or *metricOracle) verifyGauges(n *world.Node, state *metricState, s *rank.
 		or.fail(checkPageGauges, "node %d has %d pages that may be written, and there are %d to %d", n.AsSubject(), got, p.open.least,
 			p.open.most)
 	}
+}
+
+// timesCheck returns the check that a value of a histogram belongs to.
+func timesCheck(got, want *metrics.Observation) oracle.Check {
+	if want.Histogram == metrics.PutStage || got.Histogram == metrics.PutStage {
+		return checkStageTimes
+	}
+	return checkTransferTimes
+}
+
+// gaugeCheck returns the check that a gauge belongs to.
+func gaugeCheck(metric string) oracle.Check {
+	if metric == metrics.TableRows {
+		return checkRowGauges
+	}
+	return checkPageGauges
 }
 
 // bounds are the least and the most that a gauge may have.
