@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -153,11 +154,31 @@ func composed(t *testing.T, dir string) (found []contained) {
 	return found
 }
 
-// manifested gives those of pods.
+// partsOf lists the manifests of deploy/kubernetes with the agents and directories of each example.
+var partsOf = map[string][]string{
+	"vllm-pd":    {"agent/prefill/agent.yaml", "agent/decode/agent.yaml"},
+	"lmcache-pd": {"agent/share/agent.yaml", "directory/directory.yaml"},
+}
+
+// manifested gives those of pods. An agent's container has the variables of agent/common, too.
 func manifested(t *testing.T, dir string) (found []contained) {
 	t.Helper()
+	const parts = "../../deploy/kubernetes"
+	_, common := containerOf(t, filepath.Join(parts, "agent/common/agent.yaml"))
+	for _, part := range partsOf[filepath.Base(dir)] {
+		command, env := containerOf(t, filepath.Join(parts, part))
+		if part != "directory/directory.yaml" {
+			maps.Copy(env, common)
+		}
+		found = append(found, contained{part, filepath.Base(configOf(command)), env})
+	}
+	return found
+}
+
+// containerOf returns the command and the variables of the only container in a manifest of a workload.
+func containerOf(t *testing.T, path string) (command []string, env map[string]string) {
+	t.Helper()
 	type container struct {
-		Name    string
 		Command []string
 		Env     []struct {
 			Name, Value string
@@ -169,44 +190,35 @@ func manifested(t *testing.T, dir string) (found []contained) {
 		}
 	}
 	fields := map[string]string{"status.podIP": "10.1.2.3", "metadata.name": "lmcache-7d4b9c"}
-	paths, err := filepath.Glob(filepath.Join(dir, "kubernetes", "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range paths {
-		for _, text := range documents(t, path) {
-			var object struct {
-				Kind string
-				Spec struct {
-					Template struct {
-						Spec struct {
-							InitContainers []container `yaml:"initContainers"`
-							Containers     []container
-						}
+	env = map[string]string{}
+	for _, text := range documents(t, path) {
+		var object struct {
+			Kind string
+			Spec struct {
+				Template struct {
+					Spec struct {
+						InitContainers []container `yaml:"initContainers"`
+						Containers     []container
 					}
 				}
 			}
-			if err := yaml.Unmarshal(text, &object); err != nil {
-				t.Fatalf("%s: %v", path, err)
-			}
-			if object.Kind == "Service" {
-				continue
-			}
-			pod := object.Spec.Template.Spec
-			for _, one := range slices.Concat(pod.InitContainers, pod.Containers) {
-				file := configOf(one.Command)
-				if file == "" {
-					continue
-				}
-				env := map[string]string{}
-				for _, variable := range one.Env {
-					env[variable.Name] = variable.Value + fields[variable.ValueFrom.FieldRef.FieldPath]
-				}
-				found = append(found, contained{filepath.Base(path) + "/" + one.Name, filepath.Base(file), env})
-			}
 		}
+		if err := yaml.Unmarshal(text, &object); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if object.Kind != "Deployment" {
+			continue
+		}
+		all := slices.Concat(object.Spec.Template.Spec.InitContainers, object.Spec.Template.Spec.Containers)
+		if len(all) != 1 {
+			t.Fatalf("%s has %d containers", path, len(all))
+		}
+		for _, variable := range all[0].Env {
+			env[variable.Name] = variable.Value + fields[variable.ValueFrom.FieldRef.FieldPath]
+		}
+		command = all[0].Command
 	}
-	return found
+	return command, env
 }
 
 // configOf gives the file that an agent or a directory is started with.
