@@ -42,7 +42,8 @@ PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./snapshot ./sim/
 # command's processes.
 UNRACED  := ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./fuzz ./tools/% ./cmd/kvferry
 folders   = $(addprefix ./,$(shell git $(1) -- '$(2)' | xargs -n1 dirname | sort -u))
-TESTED   := $(filter-out ./tools/purity/testdata/%,$(call folders,ls-files,*_test.go))
+# tools/kubernetes is a module of its own.
+TESTED   := $(filter-out ./tools/purity/testdata/% ./tools/kubernetes,$(call folders,ls-files,*_test.go))
 # Who starts nothing and shares nothing has no race.
 STARTS   := '\<go (func|[a-zA-Z.]+\()|"sync|"os/exec"|goleak'
 TOGETHER := $(call folders,grep -lE $(STARTS),*.go)
