@@ -38,8 +38,8 @@ func writeJSON(w http.ResponseWriter, answer any) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// parseOlder returns the age of a request's parameter older, which is 0 if there is none. It reports false if the age is
-// none, and has then answered the request.
+// parseOlder returns the age of a request's parameter older, which is 0 if the request has no such parameter. It reports
+// false if the text is no age, and has then answered the request.
 func parseOlder(w http.ResponseWriter, r *http.Request) (older time.Duration, ok bool) {
 	text := r.FormValue("older")
 	if text == "" {
@@ -95,8 +95,8 @@ func secondsLeft(at, t effects.Time) *float64 {
 	return &s
 }
 
-// matchesPeer reports whether a parameter peer names something: by a name as it is, by the begin of an incarnation, or by
-// an address with or without the port. An empty parameter names everything.
+// matchesPeer reports whether a parameter peer names something: by a name, by the first 8 digits of an incarnation (more
+// digits are accepted), or by an address with or without the port. An empty parameter names everything.
 func matchesPeer(want, incarnation, addr string, names ...string) bool {
 	if want == "" || incarnation != "" && strings.HasPrefix(want, incarnation) || addr == want {
 		return true
