@@ -63,7 +63,7 @@ func (j oracleWorld) LocalTime(node int32) effects.Time {
 }
 func (j oracleWorld) Incarnation(node int32) uint32 { return j.world.Nodes[node].Incarnation }
 func (j oracleWorld) FrozenTime(node int32) effects.Duration {
-	return effects.Duration(j.world.Nodes[node].FrozenTime)
+	return j.world.Nodes[node].FrozenSince(0)
 }
 func (j oracleWorld) NodeName(node int32) string { return nodeNameOf(j.world.Nodes[node]) }
 func (j oracleWorld) IsSender(node int32) bool   { return j.world.Nodes[node].IsSender() }

@@ -11,7 +11,7 @@ func (r *Rank) VisitTables(visit table.VisitFunc) {
 	visit("grants", r.pools.CountGrants(), table.Empty)
 	visit("granted pages", int(pool.GrantedPages()+arena.GrantedPages()+device.GrantedPages()), table.Empty)
 	visit("quarantined pages", int(pool.QuarantinedPages()+arena.QuarantinedPages()+device.QuarantinedPages()), table.Empty)
-	visit("leased pages", int(pool.LeasedPages()+arena.LeasedPages()+device.LeasedPages()), table.Empty)
+	visit("leased pages", int(r.pools.LeasedPages()), table.Empty)
 	visit("arena pages", int(arena.TotalPages()-arena.FreePages()), table.Empty)
 	reportsAwaited, lookupsAwaited := r.registrar.CountOutstanding(), r.p2pRequester.Searches.Lookups().CountOutstanding()
 	visit("effects outstanding", r.corrs.Len()-reportsAwaited-lookupsAwaited, table.Empty)

@@ -228,7 +228,7 @@ type World interface {
 	NodeName(node int32) string
 	// Incarnation returns the number of times that the node was started before.
 	Incarnation(node int32) uint32
-	// FrozenTime returns the total time for which the node's process was frozen.
+	// FrozenTime returns the total time for which the node's process was frozen, by the node's own clock.
 	FrozenTime(node int32) effects.Duration
 	// IsSender reports whether the node is a rank that sends chunks.
 	IsSender(node int32) bool
@@ -258,8 +258,8 @@ func (c *Call) NodeName() string { return c.world.NodeName(c.node) }
 // Incarnation returns the number of times that the node was started before, which identifies the incarnation.
 func (c *Call) Incarnation() uint32 { return c.world.Incarnation(c.node) }
 
-// FrozenTime returns the total time for which the node's process was frozen, over all its incarnations, including the
-// rest of a pause that is still going on.
+// FrozenTime returns the total time for which the node's process was frozen, by its own clock, over all its incarnations,
+// including the rest of a pause that is still going on.
 func (c *Call) FrozenTime() effects.Duration { return c.world.FrozenTime(c.node) }
 
 // IsSender reports whether the node is a rank that sends chunks.

@@ -183,6 +183,12 @@ func (m *Memory) EnginePages() int               { return len(m.Pool.Pages) - m.
 // PageCount returns the number of pages of a node.
 func (m *Memory) PageCount() int { return len(m.Pool.Pages) }
 
+// FrozenSince returns for how long the node has been frozen since FrozenTime was before, by the node's own clock, which
+// may run fast: 1.1 s of simulated time may be 1.13 s of its clock.
+func (n *Node) FrozenSince(before int64) effects.Duration {
+	return n.ReadingAt(n.FrozenTime).Sub(n.ReadingAt(before))
+}
+
 // ResumesAt reports whether the node has resumed at this instant after it was frozen. Deadlines at different times then
 // expire in one step, so what the step reports first may no longer hold at its end.
 func (n *Node) ResumesAt(now int64) bool { return n.ResumeAt == now && n.FrozenTime > 0 }

@@ -89,7 +89,6 @@ type Pool struct {
 	openPages        uint32        // pages under write grants, in force or in quarantine
 	quarantinedPages uint32        // the part of open whose grant is in quarantine
 	leasedPages      uint32        // read grants on pages, in force or in quarantine: a page counts once for each
-	leasedPagesMax   uint32        // the maximum of lent since the start
 	promisedPages    uint32        // free pages that are promised to a class (PromisePages)
 	claimed          bool          // the pages are the engine's own blocks and are taken only by number (claim.go)
 	claimedPages     uint32        // in a claimed pool: pages that are not free

@@ -13,14 +13,16 @@ import (
 // names a grant without naming a pool. The pages of a fairness class are limited for each pool, grants for all pools
 // together.
 type Pools struct {
-	pools         []Pool
-	grants        table.Slab[grant]
-	idOrder       prng.Shuffle // the secret order of grant ids, so that a peer cannot guess an id (rule M2)
-	grantsByClass []int        // by class: write grants, in force or in quarantine
-	present       []bool       // by class: the peer is present, and may request pages at any time
-	presentCount  int          // the number of classes that are present
-	groups        groups
-	freedCount    uint64 `snap:"skip"` // counts what became available beside pages, as Pool.freedCount does
+	pools          []Pool
+	grants         table.Slab[grant]
+	idOrder        prng.Shuffle // the secret order of grant ids, so that a peer cannot guess an id (rule M2)
+	grantsByClass  []int        // by class: write grants, in force or in quarantine
+	present        []bool       // by class: the peer is present, and may request pages at any time
+	presentCount   int          // the number of classes that are present
+	groups         groups
+	leasedPages    uint32 // of all pools
+	leasedPagesMax uint32 // the maximum of leasedPages since the start
+	freedCount     uint64 `snap:"skip"` // counts what became available beside pages, as Pool.freedCount does
 }
 
 // PoolConfig describes a pool.

@@ -14,8 +14,12 @@ import (
 // its read grants.
 func (p *Pool) LeasedPages() uint32 { return p.leasedPages }
 
-// MaxLeasedPages returns the maximum that LeasedPages has had since the start.
-func (p *Pool) MaxLeasedPages() uint32 { return p.leasedPagesMax }
+// LeasedPages returns the number of pages under read grants in all pools.
+func (ps *Pools) LeasedPages() uint32 { return ps.leasedPages }
+
+// MaxLeasedPages returns the maximum that LeasedPages of all pools has had since the start. The pools may have had theirs
+// at different times.
+func (ps *Pools) MaxLeasedPages() uint32 { return ps.leasedPagesMax }
 
 // HasGrantSlot reports whether the table of grants has a free slot.
 func (ps *Pools) HasGrantSlot() bool { return !ps.grants.Full() }
@@ -34,9 +38,10 @@ func (ps *Pools) LeasePages(pages []effects.Page, owner kernel.Ref) effects.Gran
 		}
 		pg.readLeases++
 		p.leasedPages++
-		p.leasedPagesMax = max(p.leasedPagesMax, p.leasedPages)
 		g.pages = append(g.pages, page)
 	}
+	ps.leasedPages += uint32(len(pages))
+	ps.leasedPagesMax = max(ps.leasedPagesMax, ps.leasedPages)
 	return g.id
 }
 
@@ -48,6 +53,7 @@ func (ps *Pools) endReadLease(g *grant) {
 		p.leasedPages--
 		p.freeIfUnused(page.Index)
 	}
+	ps.leasedPages -= uint32(len(g.pages))
 	ps.removeGrant(g)
 	ps.freedCount++
 }

@@ -42,6 +42,12 @@ func (s *MachineCopies) TickCopy(copied *rank.Rank, now effects.Time) (kinds []e
 	return kinds, ok && at <= now
 }
 
+// HasWorkAt reports whether n's machine has work left at the time now, because a step has used up its budget.
+func (*MachineCopies) HasWorkAt(n *world.Node, now effects.Time) bool {
+	at, ok := rankOf(n).Deadline()
+	return ok && at <= now
+}
+
 // Equals reports whether n's machine equals a copy at the time now.
 func (s *MachineCopies) Equals(n *world.Node, copied *rank.Rank, now effects.Time) bool {
 	return explore.SameMachine(s.machines, copied, rankOf(n), now)

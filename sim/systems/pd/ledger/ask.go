@@ -247,7 +247,7 @@ func (or *askOracle) verifyOutcome(n *world.Node, c *pd.Command, e *effects.Deli
 	conn := or.w.ConnOf(uint64(x.conn))
 	if x.corr != 0 && conn != nil && !conn.Closed {
 		or.countJudged(checkAskLate)
-		if late := waited - effects.Duration(n.FrozenTime-x.frozen) - limit - pd.Grace; late > 0 {
+		if late := waited - n.FrozenSince(x.frozen) - limit - pd.Grace; late > 0 {
 			or.fail(checkAskLate, "node %d waits for the reply to attempt %d of ticket %d until %d ns after its time",
 				n.AsSubject(), x.attempts, oracle.Ticket(x.ticket), late)
 			return

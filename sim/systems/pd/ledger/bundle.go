@@ -363,7 +363,7 @@ func (or *bundleOracle) verifyCount(n *world.Node, s *rank.Stats) {
 		if b.uncertain {
 			end = b.openedAt.Add(cfg.BundleMaxTTL)
 		}
-		return end.Add(pd.Grace+effects.Duration(n.FrozenTime-b.frozen)) < now
+		return end.Add(pd.Grace+n.FrozenSince(b.frozen)) < now
 	})
 	if or.countJudged(checkBundleOverdue); s.Bundles > len(state.bundles) {
 		or.fail(checkBundleOverdue, "node %d has %d incomplete chunks, and the time of only %d is not over", n.AsSubject(), s.Bundles,

@@ -166,7 +166,7 @@ func (or *commandRowOracle) verifyRows(n *world.Node) {
 	}
 	now, rows := or.w.ReadClock(n), t.brought+t.recalls
 	state.ended = slices.DeleteFunc(state.ended, func(x endedRow) bool {
-		return now.Sub(x.at)-effects.Duration(n.FrozenTime-x.frozen) > rowTime(n, x.isRecall, rows)
+		return now.Sub(x.at)-n.FrozenSince(x.frozen) > rowTime(n, x.isRecall, rows)
 	})
 	if state.searches || draw.IsFixed(or.w.Seed) { // In a scope, time stands still while a row may be left.
 		or.countVoid(checkRowsLeft)

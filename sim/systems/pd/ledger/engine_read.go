@@ -25,13 +25,18 @@ type engineReadOracle struct{ oracleBase }
 
 func (*engineReadOracle) subscribe(l *oracle.Subscriptions[engineReadOracle]) {
 	oracle.On(l, func(o *engineReadOracle, _ *oracle.Call, e pd.GetOutcome) {
-		o.verifyGotPages(e.Node, e.Effect, e.Command)
+		o.verifyGotPages(e.Node, e.Effect)
+	})
+	oracle.On(l, func(o *engineReadOracle, _ *oracle.Call, e pd.GetOfDomain) {
+		if e.Effect != nil {
+			o.verifyGotPages(e.Node, e.Effect)
+		}
 	})
 	oracle.On(l, func(o *engineReadOracle, _ *oracle.Call, e pd.PagesRead) { o.verifyContent(e.Node, e.Job, e.Pages) })
 }
 
 // verifyGotPages checks the pages that a Get delivered, and pins the pages as read by the engine.
-func (or *engineReadOracle) verifyGotPages(n *world.Node, e *effects.Deliver, c *pd.Command) {
+func (or *engineReadOracle) verifyGotPages(n *world.Node, e *effects.Deliver) {
 	for _, p := range e.Pages {
 		pg := &n.Pool.Pages[p.Index]
 		bearer := n.Grants[pg.Granted].IsBearer()

@@ -280,7 +280,7 @@ func (or *loanOracle) afterStep(n *world.Node, s *rank.Stats) {
 	now, pages := or.w.ReadClock(n), 0
 	for i := 0; i < len(state.loans); i++ {
 		x := &state.loans[i]
-		g, late := x.grant, now.Sub(x.grant.ExpiresAt)-effects.Duration(n.FrozenTime-x.frozen)-pd.Grace
+		g, late := x.grant, now.Sub(x.grant.ExpiresAt)-n.FrozenSince(x.frozen)-pd.Grace
 		// The pages of a lease whose revocation is under way are pinned until the driver reports its end.
 		if g.Lease.Revoked || or.w.Conditions.Leased && (g.Lease.DoneReceived || late > 0 && !g.Revoking) {
 			state.loans = slices.Delete(state.loans, i, i+1)

@@ -468,7 +468,10 @@ func (or *promiseOracle) recordAbandon(n *world.Node, job int) {
 func (or *promiseOracle) verifyLapse(n *world.Node, e *effects.Observe) {
 	state := or.stateOf(n)
 	chunk, ok := or.facts().keyOfHash(n, e.ID)
-	if !ok {
+	if !ok { // A chunk of a stranger, whose promises are not followed. Their records take the place of older ones.
+		for range e.Count {
+			or.recordExpired(n, expiredPromise{chunk: noChunk, expiredAt: or.w.ReadClock(n)})
+		}
 		return
 	}
 	if or.endPartially(n, chunk, int(e.Count)) {

@@ -17,9 +17,12 @@ import (
 
 var checkMissed = oracle.NewCheck("S20", "gets of chunks that were kept until they lapsed")
 
+// noChunk is the chunk of an expired promise of a chunk that is of no job.
+const noChunk = ^uint32(0)
+
 // expiredPromise is a promise that has expired.
 type expiredPromise struct {
-	chunk     uint32
+	chunk     uint32 // or noChunk
 	request   uint64 // 0: the promise was for no named request
 	expiredAt effects.Time
 	uncertain bool // there may have been no promise, the promise may have been made again, or the record may be gone

@@ -150,15 +150,16 @@ func mayExceedGrants(n *world.Node, s *rank.Stats) bool {
 }
 
 // mayKeepFrom reports whether w, or a Reserve of the node's own engine if w is nil, may have to wait while pages are kept:
-// for a request for more pages than are free, or for an origin whose servable request waits for such a sibling.
+// for a request for more pages than are free, or for a servable request that has to wait for such a request itself.
+// Example: the first request of an origin is passed by no other origin any more, and keeps a page from another origin,
+// which in turn must not be passed by a sibling of the first.
 func (or *queueOracle) mayKeepFrom(n *world.Node, short, waiting []*pendingRequest, w *pendingRequest) bool {
 	if slices.ContainsFunc(short, func(o *pendingRequest) bool { return or.mayCollect(n, o, w) }) {
 		return true
 	}
 	return slices.ContainsFunc(waiting, func(x *pendingRequest) bool {
-		return x != w && or.mayCollect(n, x, w) && slices.ContainsFunc(short, func(o *pendingRequest) bool {
-			return or.kinOf(n, o, x) != strangers && or.mayCollect(n, o, x)
-		})
+		return x != w && or.mayCollect(n, x, w) &&
+			slices.ContainsFunc(short, func(o *pendingRequest) bool { return or.mayCollect(n, o, x) })
 	})
 }
 

@@ -181,7 +181,7 @@ func (or *renewRetryOracle) verifyPauses(n *world.Node) {
 		}
 		pause := min(cfg.BackoffMin<<min(x.failures-1, 20), cfg.BackoffMax)
 		or.countJudged(checkRenewPause)
-		if now.Sub(x.failedAt) > pause+pd.Grace+effects.Duration(n.FrozenTime-x.frozen) && or.isAnyWanted(n, x) {
+		if now.Sub(x.failedAt) > pause+pd.Grace+n.FrozenSince(x.frozen) && or.isAnyWanted(n, x) {
 			or.fail(checkRenewPause, "node %d does not ask node %d for renewals again %d ns after attempt %d in a row failed; the pause is %d ns",
 				n.AsSubject(), oracle.Node(x.server), now.Sub(x.failedAt), x.failures, pause)
 			return

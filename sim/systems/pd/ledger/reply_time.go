@@ -139,7 +139,7 @@ func (or *replyTimeOracle) verifyWaits(n *world.Node) {
 		if x.channel == effects.ChannelLookup {
 			limit += cfg.LookupTimeout
 		}
-		if late := now.Sub(x.at) - effects.Duration(n.FrozenTime-x.frozen) - limit; late > 0 {
+		if late := now.Sub(x.at) - n.FrozenSince(x.frozen) - limit; late > 0 {
 			or.fail(checkReplyLate, "node %d waits for a reply on connection %d until %d ns after the time of the request",
 				n.AsSubject(), oracle.Conn(x.conn), late)
 			return

@@ -217,7 +217,7 @@ func (or *requestEndOracle) recordEnd(n *world.Node, request uint64) {
 			return
 		}
 		x.certain = false // The message before may still count.
-		o.sentAnother = o.sentAnother || o.sender == x.sender && x.operation >= o.operation
+		o.sentAnother = o.sentAnother || o.name == x.name && x.operation >= o.operation
 		hasOther = true
 	}
 	x.superseded = !hasOther && !or.hasFewRecords(n) && slices.ContainsFunc(state.batches, func(b receivedBatch) bool {

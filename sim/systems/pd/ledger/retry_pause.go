@@ -220,7 +220,7 @@ func (or *retryPauseOracle) verifyRetries(n *world.Node) {
 	now, limit := or.w.ReadClock(n), pd.InfoOf(n).Cfg.BackoffMax+pd.Grace
 	for i := range state.addresses {
 		x := &state.addresses[i]
-		if x.mustTry && now.Sub(x.failedAt)-effects.Duration(n.FrozenTime-x.frozen) > limit {
+		if x.mustTry && now.Sub(x.failedAt)-n.FrozenSince(x.frozen) > limit {
 			or.fail(checkDoneRetry, "node %d does not send a done message to %s:%d again after %d failed attempts of at most %d",
 				n.AsSubject(), x.addr.Host, x.addr.Port, x.failures, doneTriesMax(n))
 			return

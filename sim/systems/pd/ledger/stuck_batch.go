@@ -78,10 +78,9 @@ func (or *stuckOracle) deadlineIn(n *world.Node, d effects.Duration) deadline {
 }
 
 // isPast reports whether an instant has passed, with a grace period. Time in which the driver does not call the machine
-// does not count. That time is measured by the machine's own clock, which may run fast.
+// does not count.
 func (or *stuckOracle) isPast(n *world.Node, u deadline) bool {
-	frozen := or.w.ReadClock(n).Sub(n.ReadingAt(or.w.Now - (n.FrozenTime - u.frozenAtSet)))
-	return u.at != 0 && or.w.ReadClock(n) > u.at.Add(frozen+stuckGrace)
+	return u.at != 0 && or.w.ReadClock(n) > u.at.Add(n.FrozenSince(u.frozenAtSet)+stuckGrace)
 }
 
 // flightOf returns the record of a link's current epoch, and nil if nothing is in flight.
