@@ -136,6 +136,7 @@ type EngineCall struct {
 	// The outcome of a request.
 	Code   uint32 `wire:"code,omitzero"`   // 0: the request succeeded
 	Reason []byte `wire:"reason,omitzero"` // Code as text
+	Tenant []byte `wire:"tenant,omitzero"` // the tenant of its chunks, as effects.ParseTenant reads it; empty: the default tenant
 }
 
 // callFields holds the fields that each operation takes, as EngineCall.fieldMask returns them; all take id, done and
@@ -165,7 +166,7 @@ var callFields = func() (of [callOps]uint64) {
 		CallGet:            engineCallKeys | engineCallDomain | engineCallRequest | engineCallLayered | patience | engineCallTrace,
 		CallContains:       engineCallKeys | engineCallDomain,
 		CallFetch:          engineCallKeys | engineCallDomain | engineCallRequest | patience | engineCallTrace,
-		CallAbandon:        engineCallRequest | engineCallReason,
+		CallAbandon:        engineCallRequest | engineCallReason | engineCallTenant,
 		CallStore:          chunks,
 		CallShare:          chunks,
 		CallWithdraw:       engineCallTarget | patience,
@@ -179,7 +180,7 @@ var callFields = func() (of [callOps]uint64) {
 		CallNotNeeded: named | patience | engineCallProducers,
 		CallFinished:  named | blocks | patience,
 		CallAborted:   named,
-		CallEnd:       peer | patience | engineCallRequest | engineCallCode | engineCallReason,
+		CallEnd:       peer | patience | engineCallRequest | engineCallCode | engineCallReason | engineCallTenant,
 	}
 	for op := range of {
 		of[op] |= engineCallID | engineCallDone | engineCallOp | 1 // The tag.

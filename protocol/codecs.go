@@ -749,7 +749,7 @@ var engineCallSchema = schema{
 		tagField, "id", "done", "op", "target", "prefill", "keys", "domain", "request", "transfer", "engine",
 		"host", "init_port", "alloc_port", "query_port", "first", "count", "tokens", "layer", "skip", "last",
 		"layered", "patience_ns", "layer_ns", "trace", "ranks", "stages", "producers", "groups", "firsts",
-		"ends", "blocks", "code", "reason",
+		"ends", "blocks", "code", "reason", "tenant",
 	},
 	required: 0xa,
 }
@@ -789,6 +789,7 @@ const (
 	engineCallBlocks     = 1 << 31
 	engineCallCode       = 1 << 32
 	engineCallReason     = 1 << 33
+	engineCallTenant     = 1 << 34
 )
 
 // fieldMask returns the fields that the message has, as bits by their place in the schema: the tag, the required
@@ -800,7 +801,7 @@ func (m *EngineCall) fieldMask() uint64 {
 		m.AllocPort != 0, m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0,
 		m.Skip != 0, m.Last, m.Layered, m.PatienceNS != 0, m.LayerNS != 0, len(m.Trace) > 0, m.Ranks != 0,
 		m.Stages != 0, len(m.Producers) > 0, len(m.Groups) > 0, len(m.Firsts) > 0, len(m.Ends) > 0,
-		len(m.Blocks) > 0, m.Code != 0, len(m.Reason) > 0,
+		len(m.Blocks) > 0, m.Code != 0, len(m.Reason) > 0, len(m.Tenant) > 0,
 	)
 }
 
@@ -812,7 +813,7 @@ func (m *EngineCall) Append(b []byte) []byte {
 		m.AllocPort != 0, m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0,
 		m.Skip != 0, m.Last, m.Layered, m.PatienceNS != 0, m.LayerNS != 0, len(m.Trace) > 0, m.Ranks != 0,
 		m.Stages != 0, len(m.Producers) > 0, len(m.Groups) > 0, len(m.Firsts) > 0, len(m.Ends) > 0,
-		len(m.Blocks) > 0, m.Code != 0, len(m.Reason) > 0,
+		len(m.Blocks) > 0, m.Code != 0, len(m.Reason) > 0, len(m.Tenant) > 0,
 	))
 	b = appendUint(append(b, "\xa2id"...), m.ID)
 	if len(m.Done) > 0 {
@@ -909,6 +910,9 @@ func (m *EngineCall) Append(b []byte) []byte {
 	if len(m.Reason) > 0 {
 		b = appendStr(append(b, "\xa6reason"...), m.Reason)
 	}
+	if len(m.Tenant) > 0 {
+		b = appendStr(append(b, "\xa6tenant"...), m.Tenant)
+	}
 	return b
 }
 
@@ -989,6 +993,8 @@ func (m *EngineCall) Decode(b []byte, lim *Limits) error {
 			m.Code = r.readUint32()
 		case 33: // reason
 			m.Reason = r.readText()
+		case 34: // tenant
+			m.Tenant = r.readText()
 		}
 	}
 	w.checkRequired()
@@ -2151,7 +2157,7 @@ var endRequestSchema = schema{
 	name:   "KvfEndRequest",
 	tagged: true,
 	names: []string{
-		tagField, "kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_req", "kvf_code", "kvf_reason",
+		tagField, "kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_req", "kvf_code", "kvf_reason", "kvf_tenant",
 	},
 	required: 0x32,
 }
@@ -2159,7 +2165,7 @@ var endRequestSchema = schema{
 // Append appends the message to b.
 func (m *EndRequest) Append(b []byte) []byte {
 	b = appendTag(b, TagEndRequest, 3+countTrue(
-		m.Incarnation != (UUID{}), m.To != (UUID{}), m.Code != 0, len(m.Reason) > 0,
+		m.Incarnation != (UUID{}), m.To != (UUID{}), m.Code != 0, len(m.Reason) > 0, m.Tenant != 0,
 	))
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(m.Version))
 	if m.Incarnation != (UUID{}) {
@@ -2175,6 +2181,9 @@ func (m *EndRequest) Append(b []byte) []byte {
 	}
 	if len(m.Reason) > 0 {
 		b = appendStr(append(b, "\xaakvf_reason"...), m.Reason)
+	}
+	if m.Tenant != 0 {
+		b = appendUint(append(b, "\xaakvf_tenant"...), m.Tenant)
 	}
 	return b
 }
@@ -2201,6 +2210,8 @@ func (m *EndRequest) Decode(b []byte, lim *Limits) error {
 			m.Code = r.readUint32()
 		case 7: // kvf_reason
 			m.Reason = r.readText()
+		case 8: // kvf_tenant
+			m.Tenant = r.readUint64()
 		}
 	}
 	w.checkRequired()

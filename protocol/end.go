@@ -14,6 +14,7 @@ type EndRequest struct {
 	Request     []byte `wire:"kvf_req"`             // the request, by the id of one attempt
 	Code        uint32 `wire:"kvf_code,omitzero"`   // why no more of the request is sent; 0: all of it was sent
 	Reason      []byte `wire:"kvf_reason,omitzero"` // Code as text for people
+	Tenant      uint64 `wire:"kvf_tenant,omitzero"` // the tenant of the request's chunks, as in their keys; 0: the default tenant
 }
 
 // An EndResponse is the reply to an EndRequest: the receiver has recorded the outcome.

@@ -170,7 +170,7 @@ func TestUnfitFields(t *testing.T) {
 		Engine: []byte("e"), Host: []byte("h"), InitPort: 1, AllocPort: 1, QueryPort: 1, First: 1, Count: 1, Tokens: 1,
 		Layer: 1, Skip: 1, Last: true, Layered: true, PatienceNS: 1, LayerNS: 1, Trace: []byte{1}, Ranks: 1, Stages: 1,
 		Producers: goldenKeys, Groups: []uint64{1}, Firsts: []uint64{1}, Ends: []uint64{1}, Blocks: [][]uint64{{1}},
-		Code: 1, Reason: []byte("r"),
+		Code: 1, Reason: []byte("r"), Tenant: []byte("1"),
 	})
 	names := engineCallSchema.names
 	if got := full.fieldMask(); got != 1<<len(names)-1 {

@@ -174,19 +174,19 @@ func (r Receiver) ContainsOf(ctx context.Context, domain string, keys []string) 
 
 // Abandon gives up everything that is kept for a request that will not read it: claims on chunks that are here,
 // and offers that were not read, and notifies the senders of these offers.
-func (r Receiver) Abandon(request string) error { return r.AbandonWithReason(request, "") }
+func (r Receiver) Abandon(request string) error { return r.AbandonWithReason(request, "", 0) }
 
 // AbandonWithReason abandons the request as Abandon does, and records a reason. The request's sender receives the
 // reason in the reply to its next end-of-request message (Sender.EndRequest), so that both ends know why the chunks are
-// of no use. A reason of more than 240 bytes is cut.
-func (r Receiver) AbandonWithReason(request, reason string) error {
+// of no use. A reason of more than 240 bytes is cut. The sender is that of the request of this tenant.
+func (r Receiver) AbandonWithReason(request, reason string, tenant effects.Tenant) error {
 	if err := r.node.requireSide("abandon", config.Receiver); err != nil {
 		return err
 	}
 	if request == "" {
 		return argumentError("abandon", "request", "empty", "the proxy's id of the request", "name the request that is given up")
 	}
-	t, err := r.node.submitCommand("abandon", classEnding, &engine.Abandon{Request: []byte(request), Reason: []byte(reason)})
+	t, err := r.node.submitCommand("abandon", classEnding, &engine.Abandon{Request: []byte(request), Reason: []byte(reason), Tenant: tenant})
 	if err != nil {
 		return err
 	}

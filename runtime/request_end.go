@@ -15,7 +15,8 @@ import (
 type RequestEnd struct {
 	// Request is the id of the request. No other attempt of the request may have the same id.
 	Request string
-	Peer    Peer // the receiver of the request
+	Peer    Peer           // the receiver of the request
+	Tenant  effects.Tenant // the tenant of the request's chunks; requests of two tenants with one id are two requests
 	// Code says why nothing more is sent. OK means that everything was sent.
 	Code   effects.Code
 	Reason string // the reason as text for people; truncated to 240 bytes
@@ -50,7 +51,7 @@ func (s Sender) EndRequest(ctx context.Context, c RequestEnd) error {
 		reason = reason[:effects.PeerTextMax]
 	}
 	t, err := n.submitCommand("end request", classWork, &end.End{
-		Request: []byte(c.Request), Peer: engine.Peer(c.Peer), Code: c.Code, Reason: reason,
+		Request: []byte(c.Request), Tenant: c.Tenant, Peer: engine.Peer(c.Peer), Code: c.Code, Reason: reason,
 		Timeout: commandTimeout(ctx, c.Timeout, n.times().put),
 	})
 	if err != nil {

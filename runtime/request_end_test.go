@@ -92,6 +92,32 @@ func TestAnEndNeedsNoHandshake(t *testing.T) {
 	wantEnd(t, ended, effects.SenderFailed)
 }
 
+// Requests of two tenants with one id are two requests: the end of one leaves the Get of the other waiting, whether it
+// comes before or after the Get.
+func TestAnEndIsOfOneTenant(t *testing.T) {
+	s, r := open(t, senderConfig(t, "shm", effects.Addr{})), open(t, receiverConfig(t, "shm", nil))
+	defer mustClose(t, s)
+	defer mustClose(t, r)
+	tenant := effects.TenantOfSalt("salt-of-a")
+	end := func(tenant effects.Tenant) {
+		t.Helper()
+		err := s.Sender().EndRequest(within(t), runtime.RequestEnd{Request: "r", Tenant: tenant, Peer: peerOf(r), Code: effects.NoMemory})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(effects.TenantOfSalt("salt-of-b"))
+	ended := startGet(t, r, "r", []string{keysOf("r", 1)[0] + "@kvft%" + tenant.String()})
+	end(0)
+	select {
+	case err := <-ended:
+		t.Fatalf("the end of another tenant's request ended the get: %v", err)
+	default:
+	}
+	end(tenant)
+	wantEnd(t, ended, effects.SenderFailed)
+}
+
 // A receiver says why what was sent is of no use to its engine, and the sender hears it with its next word.
 func TestAReasonComesBack(t *testing.T) {
 	s, r := open(t, senderConfig(t, "shm", effects.Addr{})), open(t, receiverConfig(t, "shm", nil))
@@ -108,7 +134,7 @@ func TestAReasonComesBack(t *testing.T) {
 	if err := s.Sender().EndRequest(within(t), end); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Receiver().AbandonWithReason("r", "hash_bits is 64 here and 256 there"); err != nil {
+	if err := r.Receiver().AbandonWithReason("r", "hash_bits is 64 here and 256 there", 0); err != nil {
 		t.Fatal(err)
 	}
 	end.Request = "next"

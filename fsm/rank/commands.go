@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory/store"
+	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 )
 
 // onCommand passes a command of the engine to the room or the flow that handles it. onCommand refuses the command as
@@ -167,7 +168,7 @@ func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
 	}
 	request := e.Store.HashKey(c.Request)
 	if len(c.Reason) > 0 {
-		e.Outcomes.SetSenderNote(request, &effects.Why{Remedy: effects.SanitizeText(c.Reason)})
+		e.Outcomes.SetSenderNote(outcomes.NewID(request, c.Tenant), &effects.Why{Remedy: effects.SanitizeText(c.Reason)})
 	}
 	r.abandonRequest(e, t, request)
 }

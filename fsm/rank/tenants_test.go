@@ -212,33 +212,43 @@ func TestLayersOfTwoTenants(t *testing.T) {
 	r.wantGranted(r.requestLayers(who, [][]byte{of(tenantA, 1)}, 10, opened), 1)
 }
 
-// A peer that ends a request is told which chunk is awaited here only if it has the tenant of the chunk, whatever it sent;
-// and the engine is told what was sent only if that is of the tenant of the chunk that it wanted.
-func TestReasonsKeepTenantsApart(t *testing.T) {
+// Requests of two tenants with one id are two requests: the end of one ends no Get of the other, and prevents no end of
+// it. A peer that ends a request is told which chunk is awaited here only if the request is of the tenant of the chunk, and
+// the engine is told only of chunks of that tenant.
+func TestRequestsOfTenantsAreApart(t *testing.T) {
 	const roles = effects.RolePrefill
-	a, b := keysOfTenant(tenantA, "aaaa"), keysOfTenant(tenantB, "bbbb")
+	onlyA, onlyB, both := effects.NewTenants(tenantA), effects.NewTenants(tenantB), effects.NewTenants(tenantA, tenantB)
+	a, b := keysOfTenant(tenantA, "aa0aa0aa0"), keysOfTenant(tenantB, "bbbb")
 	for _, x := range []struct {
-		what       string
-		may        *effects.Tenants
-		sent       [][]byte
-		peer, self bool // whether the peer is told the awaited key, and the engine the key that was sent
+		what   string
+		hello  *effects.Tenants // the tenants of the peer when it says hello
+		may    *effects.Tenants // and afterwards
+		sent   [][]byte
+		states effects.Tenant // in its end-of-request message
+		ends   bool           // the Get
+		told   bool           // the peer is told the awaited key
+		self   bool           // the engine is told the key that was sent
 	}{
-		{"a peer of the tenant", effects.NewTenants(tenantA), keysOfTenant(tenantA, "cccc"), true, true},
-		{"a peer of another tenant", effects.NewTenants(tenantB), b, false, false},
-		{"a peer of another tenant that sent nothing", effects.NewTenants(tenantB), nil, false, false},
-		{"a peer of both that sent the other's", effects.NewTenants(tenantA, tenantB), b, true, false},
+		{"a peer of the tenant", onlyA, onlyA, keysOfTenant(tenantA, "cccc"), tenantA, true, true, true},
+		{"a peer that did not have the tenant before", onlyB, onlyA, keysOfTenant(tenantA, "cccc"), tenantA, true, false, true},
+		{"a peer of another tenant", onlyB, onlyB, b, tenantB, false, false, false},
+		{"a peer of another tenant that sent nothing", onlyB, onlyB, nil, tenantB, false, false, false},
+		{"a peer that states a tenant that it lacks", onlyB, onlyB, b, tenantA, false, false, false},
+		{"a peer of both that sent the other's", both, both, b, tenantA, true, true, false},
+		{"a peer of both that ends the other's", both, both, b, tenantB, false, false, false},
 	} {
 		for _, early := range []bool{true, false} {
 			r := newServing(t, nil)
 			peer := effects.Incarnation{0xA0, 1}
-			r.tenants = x.may
+			r.tenants = x.hello
 			r.sendAs(alice, roles, effects.ChannelInit, helloOf(peer))
+			r.tenants = x.may
 			if x.sent != nil {
 				r.sendAs(alice, roles, effects.ChannelAlloc, requestOf(peer, 1, func(m *protocol.AllocRequest) { m.Keys = x.sent }))
 			}
 			end := func(operation uint64) string {
 				m := protocol.EndRequest{Version: link.VersionMax, Incarnation: protocol.UUID(peer), To: protocol.UUID(key1.InboundName(peer)),
-					Operation: operation, Request: []byte("r")}
+					Operation: operation, Request: []byte("r"), Tenant: uint64(x.states)}
 				return string(r.sendAs(alice, roles, effects.ChannelAlloc, m.Append(nil))[0])
 			}
 			var got effects.Ticket
@@ -252,10 +262,19 @@ func TestReasonsKeepTenantsApart(t *testing.T) {
 			}
 			r.advance(effects.Millisecond)
 			told += end(10)
-			if strings.Contains(told, "aaaa") != x.peer {
+			if strings.Contains(told, "aa0aa0aa0") != x.told {
 				t.Errorf("%s, early %v: the peer is told %q", x.what, early, told)
 			}
-			d := r.outcomes[got]
+			d, over := r.outcomes[got]
+			if !x.ends {
+				if over {
+					t.Errorf("%s, early %v: the get has ended: %v, %v", x.what, early, d.Code, d.Why)
+				}
+				genuine := protocol.EndRequest{Version: link.VersionMax, Operation: 1, Request: []byte("r"), Tenant: uint64(tenantA)}
+				r.tenants = nil
+				r.sendAs(mallory, roles, effects.ChannelAlloc, genuine.Append(nil))
+				d = r.outcomes[got]
+			}
 			if d.Code != effects.NotSent || d.Why == nil {
 				t.Fatalf("%s: the engine is told %v, %v", x.what, d.Code, d.Why)
 			}

@@ -47,6 +47,7 @@ var untunedNumbers = map[string]string{
 	"prng mask":                 "likewise",
 	"prng length":               "of SipHash",
 	"landing hashMultiplier":    "of a hash",
+	"outcomes multiplier":       "likewise",
 	"store realmFactor":         "of a hash",
 	"link million":              "a unit",
 	"loan StateCount":           "how many there are",

@@ -33,6 +33,8 @@ class AgentsDouble:
         # Why requests were abandoned, and how they ended, as their senders reported it.
         self.abandon_reasons: dict[str, str] = {}
         self.request_ends: dict[str, tuple[Code, str]] = {}
+        # By request: the tenants that ends and abandons named.
+        self.named_tenants: dict[str, set[str]] = {}
         self.held_pages = 0
         self.is_dead = False
         self.is_holding = False
@@ -255,12 +257,13 @@ class Agent:
     def attached(self) -> bool:
         return not self.wire.is_dead
 
-    def end_request(self, *, request: str, peer: Any, code: int, reason: str, timeout: float) -> Any:
+    def end_request(self, *, request: str, peer: Any, code: int, reason: str, timeout: float, tenant: str = "") -> Any:
         assert peer
         assert timeout > 0
         self.wire.record_call("end")
         with self.wire.changed:
             self.wire.request_ends[request] = (Code(code), reason)
+            self.wire.named_tenants.setdefault(request, set()).add(tenant)
             self.wire.changed.notify_all()
         return SimpleNamespace(done=lambda: True, result=lambda _: None)
 
@@ -334,10 +337,11 @@ class Agent:
                 scatter(i, [np.frombuffer(content, np.uint8)])
             return Prefix(len(pages), pages.shortfall)
 
-    def abandon(self, request: str, reason: str = "") -> None:
+    def abandon(self, request: str, reason: str = "", tenant: str = "") -> None:
         self.wire.record_call("abandon")
         with self.wire.changed:
             self.wire.abandoned_requests.append(request)
+            self.wire.named_tenants.setdefault(request, set()).add(tenant)
             if reason:
                 self.wire.abandon_reasons[request] = reason
             self.wire.claims = {claim for claim in self.wire.claims if claim[0] != request}

@@ -443,7 +443,7 @@ def test_what_nobody_needs_is_taken_back() -> None:
     rig.load("one", 1)
     rig.load("two", 2)
     rig.worker.end_step(
-        Work(cancels=["one"], abandons=[AbandonedLoad("gone", "", (f"{HOST}:1:2",)), AbandonedLoad("unsent")])
+        Work(cancels=["one"], abandons=[AbandonedLoad("gone", producers=(f"{HOST}:1:2",)), AbandonedLoad("unsent")])
     )
     assert rig.calls[0][2].cancelled
     assert not rig.calls[1][2].cancelled

@@ -130,10 +130,10 @@ def test_giving_up_holds_up_no_load(wire: AgentsDouble, monkeypatch: pytest.Monk
     pair, abandon = EnginePair(wire, loads=1), Agent.abandon
     reached, go = threading.Event(), threading.Event()
 
-    def held(self: Agent, request: str, reason: str = "") -> None:
+    def held(self: Agent, request: str, reason: str = "", tenant: str = "") -> None:
         reached.set()
         assert go.wait(2 * double.TIMEOUT)
-        abandon(self, request, reason)
+        abandon(self, request, reason, tenant)
 
     monkeypatch.setattr(Agent, "abandon", held)
     for i in range(3):
@@ -149,7 +149,7 @@ def test_giving_up_holds_up_no_load(wire: AgentsDouble, monkeypatch: pytest.Monk
 def test_what_is_given_up_while_its_agent_is_away_is_given_up_when_it_is_back(wire: AgentsDouble) -> None:
     pair = EnginePair(wire)
     wire.is_dead = True
-    pair.decode.worker._worker._end_notifier.abandon_request("r")
+    pair.decode.worker._worker._end_notifier.abandon_request("r", "")
     pair.decode.run(lambda: wire.calls.count(("kvferry-end", "abandon")) > 1)
     assert wire.abandoned_requests == []
     wire.is_dead = False
@@ -161,7 +161,7 @@ def test_what_is_told_while_an_agent_is_away_is_told_when_it_is_back(wire: Agent
     """Notices for other receivers do not wait for those of one receiver."""
     pair, to = EnginePair(wire), Receiver("d", (1,), (2,))
     wire.is_dead = True
-    pair.prefill.worker._worker._end_notifier.notify_failed("r", to, make_error("put", Code.NO_MEMORY))
+    pair.prefill.worker._worker._end_notifier.notify_failed("r", "", to, make_error("put", Code.NO_MEMORY))
     pair.prefill.run(lambda: wire.calls.count(("", "end")) > 1)
     assert wire.request_ends == {}
     wire.is_dead = False
@@ -173,10 +173,10 @@ def test_what_is_told_while_an_agent_is_away_is_told_when_it_is_back(wire: Agent
 def test_what_is_told_too_late_is_not_told(wire: AgentsDouble, clock: Clock) -> None:
     pair, to = EnginePair(wire), Receiver("d", (1,), (2,))
     some = pair.prefill.worker._worker._end_notifier
-    notice = end_notifier._EndNotice("r", to, Code.NO_MEMORY, "", clock.now, next_attempt=clock.now + 1)
+    notice = end_notifier._EndNotice("r", "", to, Code.NO_MEMORY, "", clock.now, next_attempt=clock.now + 1)
     assert some._advance_notice(notice, clock.now)
     wire.is_dead = True
-    notice = end_notifier._EndNotice("r", to, Code.NO_MEMORY, "", clock.now + 1)
+    notice = end_notifier._EndNotice("r", "", to, Code.NO_MEMORY, "", clock.now + 1)
     assert not some._advance_notice(notice, clock.now)
     clock.now += 1
     assert some._advance_notice(notice, clock.now)

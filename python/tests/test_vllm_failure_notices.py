@@ -8,6 +8,7 @@ import pytest
 
 from agents_double import AgentsDouble, EnginePair, prompt
 from kvferry.codes import Code
+from kvferry.tenants import tenant_of_salt
 from kvferry.vllm.agreement import Agreement
 from kvferry.vllm.chunk_names import ChunkNames
 from vllm_engine import Request
@@ -38,6 +39,28 @@ def test_a_request_that_was_sent_well_is_told_too(wire: AgentsDouble) -> None:
     params = pair.run_prefill("r", tokens)
     assert decode_request(pair, "r", [7, *tokens[1:]], params) == 33
     assert wire.request_ends["r"] == (Code.OK, "")
+    pair.close_all()
+
+
+def test_notices_name_the_tenant_of_a_request(wire: AgentsDouble) -> None:
+    """Agents keep requests of two tenants with one id apart."""
+    pair, tokens = EnginePair(wire, load_patience=LONG), prompt(1, 33)
+    pair.run_prefill("sent", tokens, cache_salt="salt-of-a")
+    wire.refuse_after = 0
+    pair.run_prefill("failed", prompt(2, 33), cache_salt="salt-of-a")
+    pair.prefill.run(lambda: {"sent", "failed"} <= set(wire.request_ends))
+    gone = pair.decode.add(
+        Request(
+            "gone-0b",
+            prompt(3, 33),
+            {**pair.transfer_params("gone"), "do_remote_prefill": True},
+            cache_salt="salt-of-a",
+        )
+    )
+    pair.decode.step(finish=False)
+    pair.decode.abort(gone)
+    pair.decode.run(lambda: "gone" in wire.abandoned_requests)
+    assert wire.named_tenants == {name: {tenant_of_salt("salt-of-a")} for name in ("sent", "failed", "gone")}
     pair.close_all()
 
 

@@ -259,6 +259,6 @@ def test_what_is_told_after_all_has_come_does_not_stay(hosts: Hosts, request: py
     decode.run(lambda: wanted.computed_tokens == 1, finish=False)
     wait(lambda: hosts.count_held("decode") == hosts.count_held("prefill") == 0)
     to = Receiver(HOST, (hosts.ports[0],), (hosts.ports[1],))
-    prefill.worker._worker._end_notifier.notify_failed("r", to, None)
+    prefill.worker._worker._end_notifier.notify_failed("r", "", to, None)
     decode.run(decode.is_idle)
     ended(hosts, decode, prefill)

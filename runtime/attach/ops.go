@@ -197,12 +197,13 @@ func handleContains(ctx context.Context, a *args) outcome {
 }
 
 func handleAbandon(_ context.Context, a *args) outcome {
-	return outcome{err: a.node.Receiver().AbandonWithReason(a.request, a.reason)}
+	return outcome{err: a.node.Receiver().AbandonWithReason(a.request, a.reason, a.tenant)}
 }
 
 func handleEnd(ctx context.Context, a *args) outcome {
 	return outcome{err: a.node.Sender().EndRequest(ctx, runtime.RequestEnd{
-		Request: a.request, Peer: a.peerAddr(), Code: effects.CodeFromWire(a.code), Reason: a.reason, Timeout: a.timeout,
+		Request: a.request, Peer: a.peerAddr(), Code: effects.CodeFromWire(a.code), Reason: a.reason, Tenant: a.tenant,
+		Timeout: a.timeout,
 	})}
 }
 

@@ -27,6 +27,7 @@ type args struct {
 	prefill  *handle
 	keys     []string
 	domain   string
+	tenant   effects.Tenant
 	request  string
 	transfer string
 	engine   string
@@ -87,6 +88,14 @@ func (s *Server) prepareCall(e *engine, w *call, op protocol.CallOp, b *protocol
 				"write each rank in this form")
 		}
 		a.producers = append(a.producers, p)
+	}
+	if len(b.Tenant) > 0 {
+		tenant, ok := effects.ParseTenant(string(b.Tenant))
+		if !ok {
+			return failingCall(op, effects.Invalid, "tenant", string(b.Tenant), "16 hex digits, or default",
+				"give the tenant as `kvferry tenant` prints it")
+		}
+		a.tenant = tenant
 	}
 	if op == protocol.CallTakeBack {
 		return s.prepareWithdraw(e.puts[b.Target])

@@ -205,7 +205,14 @@ class Client(Attachment):
         )
 
     def end_request(
-        self, *, request: str, peer: Peer, code: int = Code.OK, reason: str = "", timeout: float | None = None
+        self,
+        *,
+        request: str,
+        peer: Peer,
+        code: int = Code.OK,
+        reason: str = "",
+        timeout: float | None = None,
+        tenant: str = "",
     ) -> PendingCall[None]:
         """Notify a receiver that no more chunks of a request follow, and return at once.
 
@@ -219,11 +226,13 @@ class Client(Attachment):
             code: why the request failed.
             reason: the same for people.
             timeout: how long to retry.
+            tenant: the tenant of the request's chunks (`kvferry.tenants.tenant_of_salt`); empty for the default tenant.
+                Requests of two tenants with one id are two requests.
 
         Returns:
             A pending call. Its result raises NOT_SENT if the receiver says that a chunk was not sent.
         """
-        return self._start_call(operations.end_request(request, peer, code, reason, timeout))
+        return self._start_call(operations.end_request(request, peer, code, reason, timeout, tenant))
 
     # ---- receiver ----
 
@@ -319,14 +328,15 @@ class Client(Attachment):
                 break
         return progress.result()
 
-    def abandon(self, request: str, reason: str = "") -> None:
+    def abandon(self, request: str, reason: str = "", tenant: str = "") -> None:
         """Drop the chunks that the agent keeps for a request that nothing will read.
 
         Args:
             request: the id of the request.
             reason: if given, passed to the sender with the next message about the end of the request.
+            tenant: the tenant of the chunks, if there is a reason: the sender of the request of this tenant gets it.
         """
-        self._run(operations.abandon(request, reason))
+        self._run(operations.abandon(request, reason, tenant))
 
     # ---- sharing ----
 

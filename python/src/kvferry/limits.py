@@ -98,7 +98,7 @@ def check_text(op: str, field: str, value: Any, max_bytes: int = TEXT_BYTES) -> 
 
 
 def _check_entry(op: str, name: str, value: Any) -> None:
-    if name in ("request", "transfer", "engine", "host", "reason", "domain"):
+    if name in ("request", "transfer", "engine", "host", "reason", "domain", "tenant"):
         check_text(op, name, value)
     elif name in ("keys", "producers"):
         for index, text in enumerate(value):

@@ -114,7 +114,7 @@ def begin_prefill(
     return CallSpec(op, entries, 0.0, check_reply)
 
 
-def end_request(request: str, peer: Peer, code: int, reason: str, timeout: float | None) -> CallSpec[None]:
+def end_request(request: str, peer: Peer, code: int, reason: str, timeout: float | None, tenant: str) -> CallSpec[None]:
     """Describe a call that notifies a receiver of the end of a request."""
     entries = {
         "request": request,
@@ -122,6 +122,7 @@ def end_request(request: str, peer: Peer, code: int, reason: str, timeout: float
         "reason": _cut_reason(reason),
         "patience_ns": to_nanoseconds("end", "timeout", timeout),
         **_peer_entries("end", peer),
+        **({"tenant": tenant} if tenant else {}),
     }
     return CallSpec("end", entries, timeout, check_done)
 
@@ -164,9 +165,10 @@ def fetch(keys: Sequence[str], request: str, timeout: float | None, trace: bytes
     return CallSpec("fetch", entries, timeout, _read_prefix)
 
 
-def abandon(request: str, reason: str) -> CallSpec[None]:
+def abandon(request: str, reason: str, tenant: str) -> CallSpec[None]:
     """Describe a call that drops the chunks of a request."""
-    return CallSpec("abandon", {"request": request, "reason": _cut_reason(reason)}, 0.0, check_done_or_missing)
+    entries = {"request": request, "reason": _cut_reason(reason), **({"tenant": tenant} if tenant else {})}
+    return CallSpec("abandon", entries, 0.0, check_done_or_missing)
 
 
 # ---- sharing ----

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/rank/flows/end"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -19,6 +20,9 @@ var ReportsEnd = plan.ReportsEnd
 // request.
 var WantEnd = plan.NewCommandKind(29, "end", true)
 
+// Tenant returns the tenant of the job's chunks.
+func (j *Job) Tenant() effects.Tenant { return effects.Tenant(protocol.TenantOf(j.Keys[0])) }
+
 // EndCommand returns the command by which the engine of the job's sender reports how the request ended.
 func (j *Job) EndCommand(w *Cluster, code effects.Code, reason []byte) Command {
 	r := w.Nodes[j.Receiver]
@@ -27,7 +31,7 @@ func (j *Job) EndCommand(w *Cluster, code effects.Code, reason []byte) Command {
 		code = effects.Refused // A rank that has failed does not report anything.
 	}
 	return Command{Kind: WantEnd, Job: j.Index, Body: &ops.End{
-		Request: j.Name, Peer: engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
+		Request: j.Name, Tenant: j.Tenant(), Peer: engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
 		Code: code, Reason: reason,
 	}}
 }

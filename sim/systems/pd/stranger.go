@@ -176,7 +176,7 @@ func (s stranger) forgeEndOfRequest() bool {
 	}
 	j := candidates[d.Below(uint64(len(candidates)))]
 	m := protocol.EndRequest{Version: ProtoVersion, Operation: d.Rehash().Below(1 << 20), Request: j.Name,
-		Code: uint32(effects.Faulted)}
+		Code: uint32(effects.Faulted), Tenant: uint64(s.tenantOfEnd(j, draw.Hash(uint64(d), draw.Noise, 7, 0)))}
 	switch nameDraw := d.Rehash().Rehash(); nameDraw.Below(3) {
 	case 0:
 		m.Incarnation = protocol.UUID(InfoOf(w.Nodes[j.Sender]).Incarnation)
@@ -189,6 +189,15 @@ func (s stranger) forgeEndOfRequest() bool {
 	w.Result.CountFault(plan.FaultHostileMessage)
 	s.send(effects.ChannelAlloc, m.Append(nil))
 	return true
+}
+
+// tenantOfEnd draws the tenant that a false end-of-request message states: that of the job, or another one, under which
+// nothing of the job may end.
+func (s stranger) tenantOfEnd(j *Job, d draw.Value) effects.Tenant {
+	if d.ChancePermille(700) {
+		return j.Tenant()
+	}
+	return world.TenantOf(uint32(d.Rehash().Below(plan.TenantsMax + 1)))
 }
 
 // forgeDone sends a sender a false done message for an offer of that sender: without our fields, with the public

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/end"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
@@ -32,12 +33,16 @@ func (w *Cluster) OwnTenants(n *world.Node) *effects.Tenants {
 	return effects.NewTenants(tenantsOf(t.Tenants[n.ID])...)
 }
 
-// lacksTenant reports whether a message to n names a chunk of a tenant that its sender or n lacks.
+// lacksTenant reports whether a message to n names a chunk or a request of a tenant that its sender or n lacks.
 func (w *Cluster) lacksTenant(n *world.Node, e *effects.Received) bool {
 	if len(w.SourcePlan.Topology.Tenants) == 0 {
 		return false
 	}
 	own := InfoOf(n).Cfg.Tenants
+	var end protocol.EndRequest
+	if e.Channel == effects.ChannelAlloc && end.Decode(e.Body, &WireLimits) == nil {
+		return !e.Tenants.Has(effects.Tenant(end.Tenant)) || !own.Has(effects.Tenant(end.Tenant))
+	}
 	return slices.ContainsFunc(KeysIn(e.Channel, e.Body), func(key []byte) bool {
 		tenant := effects.Tenant(protocol.TenantOf(key))
 		return !e.Tenants.Has(tenant) || !own.Has(tenant)
@@ -71,9 +76,12 @@ func KeysIn(channel effects.Channel, body []byte) [][]byte {
 	return nil
 }
 
-// LacksOwnTenant reports whether a command names chunks of a tenant that its node lacks.
+// LacksOwnTenant reports whether a command names chunks or a request of a tenant that its node lacks.
 func LacksOwnTenant(n *world.Node, body effects.CommandBody) bool {
 	own := InfoOf(n).Cfg.Tenants
+	if c, ok := body.(*ops.End); ok {
+		return !own.Has(c.Tenant)
+	}
 	return own != nil && slices.ContainsFunc(keysOfCommand(body), func(key []byte) bool {
 		return !own.Has(effects.Tenant(protocol.TenantOf(key)))
 	})

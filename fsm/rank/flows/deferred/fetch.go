@@ -81,6 +81,9 @@ func (f *fetch) findEntry(s *store.Store, i int) store.Entry {
 	return s.Find(s.HashIn(f.realm, f.keyAt(i)), f.keyAt(i))
 }
 
+// outcomeID returns the ID under which the fetch's request has an outcome: that of the tenant of the first chunk.
+func (f *fetch) outcomeID() outcomes.ID { return outcomes.IDByKey(f.request, f.keyAt(0)) }
+
 // OnFetch inserts a Fetch, and starts it unless the fetch has to wait for chunks.
 func (x *Fetches) OnFetch(
 	v *env.Env, s *store.Store, d *Offers, r *outcomes.Requests, l *link.Links, t effects.Ticket, c *engine.Fetch,
@@ -162,7 +165,7 @@ func (x *Fetches) StartFetch(v *env.Env, s *store.Store, d *Offers, r *outcomes.
 // Example: a fetch needs A and B, and the link to the peer is down. B was in another request's offer, which ends.
 // The sender has reported that the fetch's own request ended: nothing brings B, however soon the link is back.
 func (x *Fetches) findMissing(v *env.Env, s *store.Store, d *Offers, r *outcomes.Requests, f *fetch) {
-	if _, ended := r.OutcomeOf(v.Now, f.request); ended {
+	if _, ended := r.OutcomeOf(v.Now, f.outcomeID()); ended {
 		f.missingIndex = 0
 		x.allKnown(v, s, d, f)
 	}
@@ -170,19 +173,19 @@ func (x *Fetches) findMissing(v *env.Env, s *store.Store, d *Offers, r *outcomes
 
 // failIfEnded ends a fetch that misses a chunk, if no more of the fetch's request follows.
 func (x *Fetches) failIfEnded(v *env.Env, s *store.Store, d *Offers, r *outcomes.Requests, h table.Handle, f *fetch) {
-	end, ended := r.OutcomeOf(v.Now, f.request)
+	end, ended := r.OutcomeOf(v.Now, f.outcomeID())
 	if !ended {
 		return
 	}
 	key := f.keyAt(f.missingIndex)
 	v.Out.Mark(Marks.FetchOver)
-	code, why := engine.MissingReason(v, s, r, s.HashIn(f.realm, key), f.request, key)
+	code, why := engine.MissingReason(v, s, r, s.HashIn(f.realm, key), f.request, f.outcomeID(), key)
 	if why == nil {
 		missing := f.missingReason(f.missingIndex)
 		why = &missing
 	}
 	if code == effects.NotSent {
-		r.SetNote(end.Class, why)
+		r.SetNote(end.Class, engine.NotSentNote(v, end.Class, key, end.Key))
 	}
 	x.failFetch(v, s, d, h, code, *why)
 }

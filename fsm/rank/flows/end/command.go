@@ -32,7 +32,8 @@ import (
 // with OK when the receiver has confirmed, with NotSent if the engine there waits for chunks that were not among
 // those sent, and with Expired if no confirmation arrived within Timeout.
 type End struct {
-	Request []byte // the id of the request, which no other attempt uses
+	Request []byte         // the id of the request, which no other attempt uses
+	Tenant  effects.Tenant // the tenant of the request's chunks
 	Peer    engine.Peer
 	Code    effects.Code
 	Reason  []byte           // a text for logs

@@ -30,6 +30,7 @@ type row struct {
 	conn      table.Handle
 	operation uint64
 	request   []byte
+	tenant    effects.Tenant
 	code      effects.Code
 	reason    []byte
 	timeout   effects.Duration
@@ -117,8 +118,8 @@ func (f *Source) startEnd(e *flow.Env, t effects.Ticket, c *End) {
 	}
 	h, r := f.rows.Add()
 	*r = row{
-		ticket: t, conn: at, operation: e.Commands.NextOperation(), request: append(r.request[:0], c.Request...), code: c.Code,
-		reason: append(r.reason[:0], c.Reason...), timeout: c.Timeout,
+		ticket: t, conn: at, operation: e.Commands.NextOperation(), request: append(r.request[:0], c.Request...), tenant: c.Tenant,
+		code: c.Code, reason: append(r.reason[:0], c.Reason...), timeout: c.Timeout,
 	}
 	if r.timeout == 0 {
 		r.timeout = f.cfg.Timeout
@@ -154,6 +155,9 @@ func (f *Source) validateEnd(e *flow.Env, c *End) (effects.Code, effects.Why) {
 	case c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
 		return effects.Invalid, effects.Why{Field: "Peer", Theirs: effects.SanitizeText([]byte(c.Peer.Host)),
 			Ours: "a host and two ports"}
+	}
+	if code, why := e.CheckOwnTenant(c.Tenant); code != effects.OK {
+		return code, *why
 	}
 	return effects.OK, effects.Why{}
 }
@@ -219,7 +223,7 @@ func (f *Source) sendEnd(e *flow.Env, h table.Handle, w *peerConn) {
 	selfID, peer := e.Links.HelloIDs(w.addr)
 	f.request = protocol.EndRequest{
 		Version: link.VersionMax, Incarnation: protocol.UUID(selfID), To: protocol.UUID(peer), Operation: r.operation,
-		Request: r.request, Code: uint32(r.code), Reason: r.reason,
+		Request: r.request, Code: uint32(r.code), Reason: r.reason, Tenant: uint64(r.tenant),
 	}
 	w.phase, w.inFlight = connSending, w.queue.Front()
 	w.conn.Send(&e.Env, e.Corrs.Open(sourceRef(kindRequest, h)), e.Out.Cut(f.request.Append(e.Out.Arena())))

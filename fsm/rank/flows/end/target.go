@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
+	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -38,7 +39,11 @@ func (t *Target) HandleMessage(e *flow.Env, ev *effects.Received) {
 		flow.SendEmptyReply(&e.Env, ev.Request)
 		return
 	}
-	if why := link.CheckRole(&e.Env, ev); why != nil {
+	why := link.CheckRole(&e.Env, ev)
+	if why == nil {
+		why = e.CheckTenant(ev, effects.Tenant(m.Tenant))
+	}
+	if why != nil {
 		t.forbid(e, ev, why)
 		return
 	}
@@ -54,7 +59,8 @@ func (t *Target) HandleMessage(e *flow.Env, ev *effects.Received) {
 		class = 0
 	}
 	t.reply = protocol.EndResponse{Version: link.VersionMax}
-	request, code := e.Store.HashRequest(m.Request), effects.CodeFromWire(m.Code)
+	request := outcomes.NewID(e.Store.HashRequest(m.Request), effects.Tenant(m.Tenant))
+	code := effects.CodeFromWire(m.Code)
 	if len(m.Request) > 0 && e.Outcomes.RecordEnd(&e.Env, class, stated, request, m.Operation, code, effects.SanitizeText(m.Reason)) {
 		t.noteAwaited(e, class, request, code)
 	}
@@ -73,7 +79,7 @@ func (t *Target) forbid(e *flow.Env, ev *effects.Received, why *effects.Why) {
 
 // noteAwaited records, for the confirmation, that a Get here waits for chunks of a request that its sender has ended
 // with OK.
-func (t *Target) noteAwaited(e *flow.Env, class int, request uint64, code effects.Code) {
+func (t *Target) noteAwaited(e *flow.Env, class int, request outcomes.ID, code effects.Code) {
 	awaited := e.Gets.AwaitedKey(request)
 	if awaited == nil || code != effects.OK {
 		return

@@ -23,7 +23,7 @@ type Gets struct {
 	waitMax   effects.Duration `snap:"share"`
 	rows      table.Slab[get]
 	byMissing table.Index // waiting Gets, by the hash of the missing key
-	byRequest table.Index // waiting Gets of requests, by the hash of the request id
+	byRequest table.Index // waiting Gets of requests, by outcomes.ID
 	// backlog means that the store's last notifications are not completely handled; the rest is for the next step.
 	backlog bool
 	found   []store.Entry  // the ready prefix that collectReady found last
@@ -66,6 +66,9 @@ func (g *get) keyAt(i int) []byte {
 	return g.keys[from:g.keyEnds[i]]
 }
 
+// outcomeID returns the ID under which the Get's request has an outcome: that of the tenant of the first chunk.
+func (g *get) outcomeID() outcomes.ID { return outcomes.IDByKey(g.request, g.keyAt(0)) }
+
 // OnGet begins a Get. Its outcome is delivered at once if all of the chunks are ready, or if Wait is 0.
 func (x *Gets) OnGet(v *env.Env, s *store.Store, r *outcomes.Requests, t effects.Ticket, c *Get) {
 	h, g := x.rows.Add()
@@ -91,7 +94,7 @@ func (x *Gets) OnGet(v *env.Env, s *store.Store, r *outcomes.Requests, t effects
 	}
 	v.Tickets.Add(t, kernel.Ref{Owner: kernel.OwnerGets, Subject: h})
 	all := x.collectReady(s, g)
-	end, over := r.OutcomeOf(v.Now, g.request)
+	end, over := r.OutcomeOf(v.Now, g.outcomeID())
 	if all || c.Wait == 0 || over {
 		if !all && over {
 			v.Out.Mark(Marks.GetOver)
@@ -105,7 +108,7 @@ func (x *Gets) OnGet(v *env.Env, s *store.Store, r *outcomes.Requests, t effects
 	v.Out.Mark(Marks.GetWaits)
 	x.byMissing.Add(g.missingHash, h)
 	if g.request != 0 {
-		x.byRequest.Add(g.request, h)
+		x.byRequest.Add(uint64(g.outcomeID()), h)
 		g.inByRequest = true
 	}
 	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, x.waitMax)), kernel.Ref{Owner: kernel.OwnerGets, Subject: h})
@@ -151,7 +154,7 @@ func (x *Gets) continueScan(s *store.Store, g *get) bool {
 // stopWaiting makes a Get stop waiting. The caller has removed the Get from byMissing.
 func (x *Gets) stopWaiting(v *env.Env, h table.Handle, g *get) {
 	if v.Timers.Stop(&g.timer); g.waiting && g.inByRequest {
-		x.byRequest.Remove(g.request, h)
+		x.byRequest.Remove(uint64(g.outcomeID()), h)
 	}
 	g.waiting, g.inByRequest = false, false
 }
@@ -170,7 +173,7 @@ func (x *Gets) deliverOutcome(v *env.Env, s *store.Store, r *outcomes.Requests, 
 	out := effects.Deliver{Ticket: g.ticket, Pages: x.pages, Hits: uint32(n)}
 	if n < len(g.keyEnds) {
 		v.Out.Mark(Marks.GetShort)
-		out.Code, out.Why = MissingReason(v, s, r, g.missingHash, g.request, g.keyAt(n))
+		out.Code, out.Why = MissingReason(v, s, r, g.missingHash, g.request, g.outcomeID(), g.keyAt(n))
 	}
 	v.Out.Deliver(out)
 	if n == 0 {
@@ -190,9 +193,9 @@ func AbsentCode(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 
 // MissingReason returns the code and the reason of a command that misses a chunk. The reason includes how the request
 // ended, if its sender has reported that.
-func MissingReason(v *env.Env, s *store.Store, r *outcomes.Requests, hash, request uint64, key []byte) (effects.Code,
-	*effects.Why) {
-	end, over := r.OutcomeOf(v.Now, request)
+func MissingReason(v *env.Env, s *store.Store, r *outcomes.Requests, hash, request uint64, id outcomes.ID, key []byte) (
+	effects.Code, *effects.Why) {
+	end, over := r.OutcomeOf(v.Now, id)
 	if over && end.Code != effects.OK {
 		return effects.SenderFailed, &effects.Why{
 			Name: v.PeerName(end.Class), Stage: effects.StageMemory, Field: "request", Theirs: end.Code.String(), Said: end.Reason,
@@ -208,22 +211,17 @@ func MissingReason(v *env.Env, s *store.Store, r *outcomes.Requests, hash, reque
 }
 
 // NotSentReason returns the reason that the request did not contain the wanted chunk. NotSentReason names a chunk that
-// the request contained, unless that chunk is of another tenant: a sender of another tenant may have used the same
-// request id (S31).
+// the request contained, which is of the tenant of the command's first chunk.
 func NotSentReason(wanted, sent []byte) *effects.Why {
 	w := &effects.Why{Stage: effects.StageMemory, Field: "key", Ours: effects.SanitizeText(wanted), Theirs: "no chunk"}
-	switch {
-	case len(sent) == 0:
-	case protocol.TenantOf(sent) != protocol.TenantOf(wanted):
-		w.Theirs = "chunks of another tenant"
-	default:
+	if len(sent) > 0 {
 		w.Theirs = effects.SanitizeText(sent)
 	}
 	return w
 }
 
 // NotSentNote returns NotSentReason for the peer of a class, which sent the request. The note names no chunk that the
-// peer must not be told of (S31).
+// peer must not be told of (S31). Example: the policy took the tenant from the sender, and another peer has the class now.
 func NotSentNote(v *env.Env, class int, wanted, sent []byte) *effects.Why {
 	w := NotSentReason(wanted, sent)
 	if !v.HasTenant(class, effects.Tenant(protocol.TenantOf(wanted))) {
@@ -234,8 +232,8 @@ func NotSentNote(v *env.Env, class int, wanted, sent []byte) *effects.Why {
 }
 
 // AwaitedKey returns the key that a Get of this request waits for, or nil if no Get of the request waits.
-func (x *Gets) AwaitedKey(request uint64) []byte {
-	g := x.rows.Get(x.byRequest.Find(request).Handle())
+func (x *Gets) AwaitedKey(request outcomes.ID) []byte {
+	g := x.rows.Get(x.byRequest.Find(uint64(request)).Handle())
 	if request == 0 || g == nil {
 		return nil
 	}
@@ -244,8 +242,8 @@ func (x *Gets) AwaitedKey(request uint64) []byte {
 
 // FinishRequest ends the Gets that wait for chunks of a request that has ended, as many as this step has work for.
 // FinishRequest reports whether all have ended.
-func (x *Gets) FinishRequest(v *env.Env, s *store.Store, r *outcomes.Requests, request uint64) (all bool) {
-	for at := x.byRequest.Find(request); at.Found(); at = x.byRequest.Find(request) {
+func (x *Gets) FinishRequest(v *env.Env, s *store.Store, r *outcomes.Requests, request outcomes.ID) (all bool) {
+	for at := x.byRequest.Find(uint64(request)); at.Found(); at = x.byRequest.Find(uint64(request)) {
 		if !x.hasBudget(v) {
 			return false
 		}

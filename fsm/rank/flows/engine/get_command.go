@@ -58,7 +58,8 @@ type Unpin struct{ Got effects.Ticket }
 // both ends know why the chunks were of no use.
 type Abandon struct {
 	Request []byte
-	Reason  []byte // for people; may be empty
+	Reason  []byte         // for people; may be empty
+	Tenant  effects.Tenant // the tenant of the request's chunks, for the Reason; all else is cancelled for any tenant
 }
 
 // GiveUp does for chunks of a request what a Fetch does that begins and fails: the claims of the request on chunks that

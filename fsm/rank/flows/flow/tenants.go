@@ -17,19 +17,27 @@ func (e *Env) CheckTenants(ev *effects.Received, keys [][]byte) *effects.Why {
 		return nil
 	}
 	for _, key := range keys {
-		switch tenant := effects.Tenant(protocol.TenantOf(key)); {
-		case !ev.Tenants.Has(tenant):
-			e.Out.Mark(Marks.TenantForbidden)
-			return &effects.Why{
-				Field: "tenant", Theirs: tenant.String(), Ours: "one of " + ev.Tenants.String(),
-				Remedy: "give the tenant to the identity in security.policy of the end that refuses",
-			}
-		case !e.Cfg.Tenants.Has(tenant): // The reason does not tell the peer of the other tenants of this rank.
-			e.Out.Mark(Marks.TenantForbidden)
-			return &effects.Why{
-				Field: "tenant", Theirs: tenant.String(), Ours: "a tenant of this node",
-				Remedy: "send to a node of the tenant, or add the tenant to tenants of this node",
-			}
+		if why := e.CheckTenant(ev, effects.Tenant(protocol.TenantOf(key))); why != nil {
+			return why
+		}
+	}
+	return nil
+}
+
+// CheckTenant is CheckTenants for a message that names a request of a tenant.
+func (e *Env) CheckTenant(ev *effects.Received, tenant effects.Tenant) *effects.Why {
+	switch {
+	case !ev.Tenants.Has(tenant):
+		e.Out.Mark(Marks.TenantForbidden)
+		return &effects.Why{
+			Field: "tenant", Theirs: tenant.String(), Ours: "one of " + ev.Tenants.String(),
+			Remedy: "give the tenant to the identity in security.policy of the end that refuses",
+		}
+	case !e.Cfg.Tenants.Has(tenant): // The reason does not tell the peer of the other tenants of this rank.
+		e.Out.Mark(Marks.TenantForbidden)
+		return &effects.Why{
+			Field: "tenant", Theirs: tenant.String(), Ours: "a tenant of this node",
+			Remedy: "send to a node of the tenant, or add the tenant to tenants of this node",
 		}
 	}
 	return nil
@@ -41,13 +49,22 @@ func (e *Env) CheckOwnTenants(keys [][]byte) (effects.Code, *effects.Why) {
 		return effects.OK, nil
 	}
 	for i, key := range keys {
-		if tenant := effects.Tenant(protocol.TenantOf(key)); !e.Cfg.Tenants.Has(tenant) {
-			e.Out.Mark(Marks.OtherTenant)
-			return effects.Forbidden, &effects.Why{
-				Field: EntryName("Keys", i), Theirs: "a key of tenant " + tenant.String(), Ours: "one of " + e.Cfg.Tenants.String(),
-				Remedy: "add the tenant to tenants, or use a node of the tenant",
-			}
+		if code, why := e.CheckOwnTenant(effects.Tenant(protocol.TenantOf(key))); code != effects.OK {
+			why.Field, why.Theirs = EntryName("Keys", i), "a key of tenant "+why.Theirs
+			return code, why
 		}
 	}
 	return effects.OK, nil
+}
+
+// CheckOwnTenant is CheckOwnTenants for a request of a tenant, which the engine names.
+func (e *Env) CheckOwnTenant(tenant effects.Tenant) (effects.Code, *effects.Why) {
+	if e.Cfg.Tenants.Has(tenant) {
+		return effects.OK, nil
+	}
+	e.Out.Mark(Marks.OtherTenant)
+	return effects.Forbidden, &effects.Why{
+		Field: "Tenant", Theirs: tenant.String(), Ours: "one of " + e.Cfg.Tenants.String(),
+		Remedy: "add the tenant to tenants, or use a node of the tenant",
+	}
 }

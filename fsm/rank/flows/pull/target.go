@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/fsm/rank/peers/notice"
+	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -171,7 +172,8 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 // offer: if the sender's link was lost, other peers could end the request, until the sender repeats an offer.
 func (t *Target) recordBatch(e *flow.Env, class int, request uint64) {
 	if !e.Links.IncarnationByClass(class).HasLostLink() {
-		e.Outcomes.RecordBatch(&e.Env, class, request, t.offer.Ext.Operation, t.offer.Keys[0])
+		key := t.offer.Keys[0]
+		e.Outcomes.RecordBatch(&e.Env, class, outcomes.IDByKey(request, key), t.offer.Ext.Operation, key)
 	}
 }
 

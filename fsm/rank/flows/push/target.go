@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
+	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -201,7 +202,8 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 // recordBatch records that the request goes on. A retry counts like a new batch: if the sender's link was lost, other
 // peers could end the request, until the sender repeats a batch.
 func (t *Target) recordBatch(e *flow.Env, class int, request uint64) {
-	e.Outcomes.RecordBatch(&e.Env, class, request, t.message.Ext.Operation, t.message.Keys[0])
+	key := t.message.Keys[0]
+	e.Outcomes.RecordBatch(&e.Env, class, outcomes.IDByKey(request, key), t.message.Ext.Operation, key)
 }
 
 // requestID returns the id of the request for which the sender works; the id is empty if the sender named none.

@@ -8,6 +8,8 @@
 //   - The record is bounded for each fairness class, and an end is remembered for a bounded time.
 //   - A peer's message does not end a request that another peer sends, as long as the sender is present.
 //   - A message about an attempt of a request does not end a later attempt.
+//   - Requests of two tenants with one id are two requests ([ID]), so that no peer ends a request of a tenant that it may
+//     not touch (S31).
 //
 // Example: a prefill node sends the first batch of request 7, and the rank calls RecordBatch. The decode node's engine
 // issues a Get for a chunk of the request that has not arrived. The prefill node then fails and reports that request 7
@@ -16,10 +18,13 @@
 package outcomes
 
 import (
+	"math/bits"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/env"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // Requests is the table of the requests for which a message arrived lately.
@@ -31,7 +36,7 @@ type Requests struct {
 	share         table.Share   // requests of each class
 	losses        kernel.Losses // counts how often the peer of a class was lost
 	reassignments kernel.Losses // counts how often a class was given to another peer
-	endedQueue    []uint64      // ended requests for which the waiting Gets were not examined yet
+	endedQueue    []ID          // ended requests for which the waiting Gets were not examined yet
 	notes         []note        // by class
 }
 
@@ -41,12 +46,31 @@ type Config struct {
 	TTL effects.Duration // how long the end of a request is remembered
 }
 
+// An ID names a request of a tenant: the hash of the request's id, combined with the tenant of the request's chunks. Zero
+// is no request. An ID of the default tenant is the hash itself.
+type ID uint64
+
+// NewID returns the ID of a request of a tenant. The hash is the store's, which peers cannot compute, so that nobody can
+// find an id that has the ID of another tenant's request.
+func NewID(request uint64, tenant effects.Tenant) ID {
+	if request == 0 || tenant == 0 {
+		return ID(request)
+	}
+	const multiplier = 0x9e3779b97f4a7c15 // odd, so that no two tenants of one request have the same ID
+	return ID(max(1, request^bits.RotateLeft64(uint64(tenant)*multiplier, 32)))
+}
+
+// IDByKey returns the ID of a request that has the chunk with a key.
+func IDByKey(request uint64, key []byte) ID {
+	return NewID(request, effects.Tenant(protocol.TenantOf(key)))
+}
+
 // A row holds the state of a request.
 //
 // Invariant: byID has one row for each id, and of[row.class] lists the row. In each list the row that was updated
 // longest ago is first.
 type row struct {
-	request   uint64           // hash of the request's id
+	request   ID
 	class     int              // class of the peer that sends the request; 0: no peer has proven that it is the sender
 	lossCount kernel.LossCount // loss count of class at the last update
 	// Class of the peer that is stated to be the sender, proven or not; 0: that peer is unknown here.
@@ -84,8 +108,8 @@ func (x *Requests) Recycle(cfg Config, classes int) Requests {
 }
 
 // findRow returns the row of a request; the row is nil if the request is unknown.
-func (x *Requests) findRow(request uint64) (table.Handle, *row) {
-	h := x.byID.Find(request).Handle()
+func (x *Requests) findRow(request ID) (table.Handle, *row) {
+	h := x.byID.Find(uint64(request)).Handle()
 	return h, x.rows.Get(h)
 }
 
@@ -109,7 +133,7 @@ func (x *Requests) hasPresentSender(r *row) bool {
 //
 // Example: the link of a sender is lost while its batch waits here for pages. A stranger's message ends the request.
 // Then the sender shakes hands again and repeats the batch, and the request is in progress again.
-func (x *Requests) RecordBatch(v *env.Env, class int, request, operation uint64, key []byte) {
+func (x *Requests) RecordBatch(v *env.Env, class int, request ID, operation uint64, key []byte) {
 	if request == 0 {
 		return
 	}
@@ -150,7 +174,7 @@ func (x *Requests) RecordBatch(v *env.Env, class int, request, operation uint64,
 // is complete. The message arrives when chunks of the second attempt are here. The message ends nothing, although no
 // present peer owns the request.
 func (x *Requests) RecordEnd(
-	v *env.Env, class, statedClass int, request, operation uint64, code effects.Code, reason string,
+	v *env.Env, class, statedClass int, request ID, operation uint64, code effects.Code, reason string,
 ) bool {
 	h, r := x.findRow(request)
 	switch {
@@ -185,7 +209,7 @@ func (x *Requests) isFromSender(r *row, class, statedClass int) bool {
 
 // OutcomeOf returns how a request ended, or reports false if the request has not ended or if the end is not remembered
 // any more.
-func (x *Requests) OutcomeOf(now effects.Time, request uint64) (Outcome, bool) {
+func (x *Requests) OutcomeOf(now effects.Time, request ID) (Outcome, bool) {
 	if request == 0 {
 		return Outcome{}, false
 	}
@@ -198,7 +222,7 @@ func (x *Requests) OutcomeOf(now effects.Time, request uint64) (Outcome, bool) {
 
 // NextEnded returns the oldest ended request for which the waiting Gets were not examined yet, or 0 if there is none.
 // The call of PopEnded makes room for the next request.
-func (x *Requests) NextEnded() uint64 {
+func (x *Requests) NextEnded() ID {
 	if len(x.endedQueue) == 0 {
 		return 0
 	}
@@ -229,7 +253,7 @@ func (x *Requests) OnClassReassigned(class int) {
 func (x *Requests) SetNote(class int, why *effects.Why) { x.notes[class] = note{why} }
 
 // SetSenderNote stores an explanation for the peer that sends a request, if that peer is known.
-func (x *Requests) SetSenderNote(request uint64, why *effects.Why) {
+func (x *Requests) SetSenderNote(request ID, why *effects.Why) {
 	if _, r := x.findRow(request); r != nil && r.class != 0 {
 		x.SetNote(r.class, why)
 	}
@@ -248,7 +272,7 @@ func (x *Requests) Len() int { return x.rows.Len() }
 // class has used up its share, or if the end of the request is not remembered any more. Expired rows therefore leave
 // faster than new rows arrive, but never all at once. If the class still has no room, addRow returns nil and the
 // request is not recorded.
-func (x *Requests) addRow(v *env.Env, class int, request uint64) *row {
+func (x *Requests) addRow(v *env.Env, class int, request ID) *row {
 	for range 2 {
 		h := x.byClass[class].Front()
 		if r := x.rows.Get(h); r != nil && (!x.share.HasRoom(class) || r.ended && r.until <= v.Now) {
@@ -262,7 +286,7 @@ func (x *Requests) addRow(v *env.Env, class int, request uint64) *row {
 	x.share.Acquire(class)
 	h, r := x.rows.Add()
 	*r = row{request: request, class: class, key: r.key[:0]}
-	x.byID.Add(request, h)
+	x.byID.Add(uint64(request), h)
 	x.rows.PushBack(&x.byClass[class], h)
 	return r
 }
@@ -281,7 +305,7 @@ func (x *Requests) moveRow(h table.Handle, r *row, class int) {
 // removeRow removes a row.
 func (x *Requests) removeRow(h table.Handle) {
 	r := x.rows.Get(h)
-	x.byID.Remove(r.request, h)
+	x.byID.Remove(uint64(r.request), h)
 	x.rows.Unlink(&x.byClass[r.class], h)
 	x.share.Release(r.class)
 	r.key, r.reason = table.TrimBytes(r.key), ""

@@ -144,10 +144,17 @@ class Client(Attachment):
         )
 
     def end_request(
-        self, *, request: str, peer: Peer, code: int = Code.OK, reason: str = "", timeout: float | None = None
+        self,
+        *,
+        request: str,
+        peer: Peer,
+        code: int = Code.OK,
+        reason: str = "",
+        timeout: float | None = None,
+        tenant: str = "",
     ) -> PendingCall[None]:
         """Notify a receiver that no more chunks of a request follow, and return at once."""
-        return self._start_call(operations.end_request(request, peer, code, reason, timeout))
+        return self._start_call(operations.end_request(request, peer, code, reason, timeout, tenant))
 
     # ---- receiver ----
 
@@ -203,9 +210,9 @@ class Client(Attachment):
                 break
         return progress.result()
 
-    async def abandon(self, request: str, reason: str = "") -> None:
+    async def abandon(self, request: str, reason: str = "", tenant: str = "") -> None:
         """Drop the chunks that the agent keeps for a request that nothing will read."""
-        await self._run(operations.abandon(request, reason))
+        await self._run(operations.abandon(request, reason, tenant))
 
     # ---- sharing ----
 

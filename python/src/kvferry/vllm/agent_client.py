@@ -47,7 +47,9 @@ class Client(Protocol):
     def begin_prefill(self, *, keys: Sequence[str], request: str, peer: Peer | None = None) -> Any:
         """Start a request whose chunks are pushed layer by layer."""
 
-    def end_request(self, *, request: str, peer: Peer, code: int, reason: str, timeout: float | None = None) -> Any:
+    def end_request(
+        self, *, request: str, peer: Peer, code: int, reason: str, timeout: float | None = None, tenant: str = ""
+    ) -> Any:
         """Notify a receiver of the end of a request."""
 
     @property
@@ -79,7 +81,7 @@ class Client(Protocol):
     ) -> Prefix:
         """Pass chunks to a callback."""
 
-    def abandon(self, request: str, reason: str = "") -> None:
+    def abandon(self, request: str, reason: str = "", tenant: str = "") -> None:
         """Drop the chunks of a request."""
 
     def contains(self, keys: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from kvferry.vllm.agreement import Agreement
 from kvferry.vllm.cache_resets import CacheResets
 from kvferry.vllm.log import log
 from kvferry.vllm.push_tracker import PushTracker, StepOutput
-from kvferry.vllm.request_inputs import RequestInputs, UnnamableInputError, prompt_length
+from kvferry.vllm.request_inputs import RequestInputs, UnnamableInputError, prompt_length, tenant_of_request
 from kvferry.vllm.settings import ConnectorDuties
 from kvferry.vllm.step_work import AbandonedLoad, CancelledSend, Load, Prompt, Push, Receiver, Save, Store, Work
 
@@ -235,7 +235,9 @@ class ConnectorScheduler:
             if is_announced:
                 self._next_work.drops.append(push.local_id)
             else:
-                self._next_work.cancelled_sends.append(CancelledSend(push.request, push.receiver))
+                self._next_work.cancelled_sends.append(
+                    CancelledSend(push.request, push.receiver, tenant=push.prompt.tenant)
+                )
         log.info(
             "the cache was reset: earlier KV is not used, and KV stored from now on is found by this engine "
             "only, until it is restarted"
@@ -310,7 +312,9 @@ class ConnectorScheduler:
             producers = self._find_producers(request)
         except ParamsError:
             producers = ()
-        self._next_work.abandons.append(AbandonedLoad(_shared_request_id(request), reason, producers))
+        self._next_work.abandons.append(
+            AbandonedLoad(_shared_request_id(request), reason, tenant_of_request(request), producers)
+        )
 
     def _find_producers(self, request: Request) -> tuple[str, ...]:
         """Return where the ranks that lend a request's KV accept registrations; empty if no blocks are lent to this
@@ -369,7 +373,12 @@ class ConnectorScheduler:
         if shared_id in self._used_names:
             name = uuid.uuid4().hex
             self._next_work.cancelled_sends.append(
-                CancelledSend(shared_id, receiver, "its request id was used before; its KV is sent under another id")
+                CancelledSend(
+                    shared_id,
+                    receiver,
+                    "its request id was used before; its KV is sent under another id",
+                    tenant_of_request(request),
+                )
             )
         self._used_names[shared_id] = None
         if len(self._used_names) > _MAX_USED_NAMES:
@@ -445,7 +454,9 @@ class ConnectorScheduler:
         shared_id = self._choose_send_name(request, receiver)
         prompt, reason = self._sendable_prompt(request, blocks, completed)
         if prompt is None:
-            self._next_work.cancelled_sends.append(CancelledSend(shared_id, receiver, reason, failed=bool(reason)))
+            self._next_work.cancelled_sends.append(
+                CancelledSend(shared_id, receiver, reason, tenant_of_request(request), failed=bool(reason))
+            )
             return None
         needed = -(-len(prompt.tokens) // self._block_tokens)
         self._next_work.saves.append(

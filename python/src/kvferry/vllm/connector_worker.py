@@ -158,10 +158,10 @@ class ConnectorWorker:
             if cancelled_send.failed:
                 self.counts.add(failed_saves=1)
             self._end_notifier.notify_failed(
-                cancelled_send.request, cancelled_send.receiver, None, cancelled_send.reason
+                cancelled_send.request, cancelled_send.tenant, cancelled_send.receiver, None, cancelled_send.reason
             )
         for abandoned in work.abandons:
-            self._end_notifier.abandon_request(abandoned.request, abandoned.reason)
+            self._end_notifier.abandon_request(abandoned.request, abandoned.tenant, abandoned.reason)
 
     def end_step(self, work: Work, failed: bool = False) -> None:
         """Handle the end of a step's forward pass: all layers are computed, unless it failed."""
@@ -211,14 +211,14 @@ class ConnectorWorker:
                 size += self._put_chunks(
                     save, peer, keys, chunks, finish_read if chunks.stop == len(keys) else None, deadline
                 )
-            self._end_notifier.notify_sent(save.request, save.receiver)
+            self._end_notifier.notify_sent(save.request, save.prompt.tenant, save.receiver)
             self.counts.add(saved_requests=1, saved_bytes=size)
         except Exception as error:
             self.counts.add(failed_saves=1)
             log_outcome("its KV did not reach the decode engine", save.local_id, error)
             finish_read()
             # If the agent is lost at the very end, everything may have arrived; the receiver uses it nevertheless.
-            self._end_notifier.notify_failed(save.request, save.receiver, error)
+            self._end_notifier.notify_failed(save.request, save.prompt.tenant, save.receiver, error)
         finally:
             finish_read()
 
@@ -308,7 +308,7 @@ class ConnectorWorker:
             self._finish_load(load, chunks, len(keys), cancelled.is_set(), error, time.monotonic() - started)
             # Chunks that arrive later are not needed.
             if not load.is_shared and (cancelled.is_set() or not keys or chunks < len(keys)):
-                self._end_notifier.abandon_request(load.request)
+                self._end_notifier.abandon_request(load.request, load.prompt.tenant)
 
     def _should_continue(
         self, load: Load, shortfall: Error | None, pause: float, deadline: float, cancelled: threading.Event

@@ -44,6 +44,7 @@ class _EndNotice:
     """The end of one request, for its decode engine."""
 
     request: str
+    tenant: str
     receiver: Receiver
     code: int
     reason: str
@@ -70,21 +71,25 @@ class EndNotifier:
         self._thread = threading.Thread(target=self._run_notices, name="kvferry-tell", daemon=True)
         self._thread.start()
 
-    def notify_failed(self, request: str, receiver: Receiver, error: Exception | None, reason: str = "") -> None:
+    def notify_failed(
+        self, request: str, tenant: str, receiver: Receiver, error: Exception | None, reason: str = ""
+    ) -> None:
         """Notify a decode engine that no more of a request comes, and why. It returns at once."""
         code = error.code if isinstance(error, Error) and error.code != Code.OK else Code.CANCELLED
         if error is not None and not isinstance(error, Error):
             code = Code.FAULTED
-        self._queue_notice(request, receiver, code, reason or str(error or "it ended before its prompt was sent"))
+        self._queue_notice(
+            request, tenant, receiver, code, reason or str(error or "it ended before its prompt was sent")
+        )
 
-    def notify_sent(self, request: str, receiver: Receiver) -> None:
+    def notify_sent(self, request: str, tenant: str, receiver: Receiver) -> None:
         """Notify a decode engine that all of a request was sent. It returns at once."""
-        self._queue_notice(request, receiver, Code.OK, "")
+        self._queue_notice(request, tenant, receiver, Code.OK, "")
 
-    def abandon_request(self, request: str, reason: str = "") -> None:
+    def abandon_request(self, request: str, tenant: str, reason: str = "") -> None:
         """Drop everything that is kept for a request or arrives for it soon. It returns at once."""
         with contextlib.suppress(RuntimeError):
-            self._threads.submit(self._run_abandon, request, reason, time.monotonic() + self._patience)
+            self._threads.submit(self._run_abandon, request, tenant, reason, time.monotonic() + self._patience)
 
     def close(self) -> None:
         """Shut down. Notices that are not sent soon are dropped."""
@@ -97,9 +102,10 @@ class EndNotifier:
 
     # ---- notices ----
 
-    def _queue_notice(self, request: str, receiver: Receiver, code: int, reason: str) -> None:
+    def _queue_notice(self, request: str, tenant: str, receiver: Receiver, code: int, reason: str) -> None:
+        notice = _EndNotice(request, tenant, receiver, code, reason, time.monotonic() + self._patience)
         try:
-            self._notices.put_nowait(_EndNotice(request, receiver, code, reason, time.monotonic() + self._patience))
+            self._notices.put_nowait(notice)
         except queue.Full:
             log.warning(
                 "request %s: its decode engine is not notified of its end: %d notices are queued", request, _MAX_QUEUED
@@ -154,7 +160,12 @@ class EndNotifier:
             timeout = max(_MIN_ATTEMPT, min(_ATTEMPT_TIMEOUT, notice.deadline - now))
             peer = peer_for_rank(notice.receiver, self._rank)
             notice.pending = self._client.end_request(
-                request=notice.request, peer=peer, code=notice.code, reason=notice.reason, timeout=timeout
+                request=notice.request,
+                peer=peer,
+                code=notice.code,
+                reason=notice.reason,
+                timeout=timeout,
+                tenant=notice.tenant,
             )
         if not notice.pending.done():
             return now >= min(notice.deadline + _CALL_TIMEOUT, self._close_deadline)
@@ -172,7 +183,7 @@ class EndNotifier:
 
     # ---- abandoned requests ----
 
-    def _run_abandon(self, request: str, reason: str, deadline: float) -> None:
+    def _run_abandon(self, request: str, tenant: str, reason: str, deadline: float) -> None:
         """Abandon a request. If the agent is unreachable, retry with its next incarnation, which may receive chunks
         meanwhile.
         """
@@ -180,7 +191,7 @@ class EndNotifier:
             while True:
                 self._remaining_time("abandon", deadline)
                 try:
-                    return self._client.abandon(request, reason)
+                    return self._client.abandon(request, reason, tenant)
                 except LostError:
                     if self._closing.wait(_RETRY_INTERVAL):
                         raise

@@ -247,7 +247,7 @@ class LayerPusher:
         self._report_copied(run)
         run.prefill.finish(timeout=remaining_time("finish_prefill", run.deadline))
         run.is_finished = True
-        self._end_notifier.notify_sent(run.push.request, run.push.receiver)
+        self._end_notifier.notify_sent(run.push.request, run.push.prompt.tenant, run.push.receiver)
         self._release_pages(run)
         self._counts.add(saved_requests=1, saved_bytes=run.bytes)
 
@@ -277,7 +277,7 @@ class LayerPusher:
         self._release_pages(run)
         if prefill is not None and not prefill.released:
             prefill.abort(wait=False)
-        self._end_notifier.notify_failed(run.push.request, run.push.receiver, error)
+        self._end_notifier.notify_failed(run.push.request, run.push.prompt.tenant, run.push.receiver, error)
 
     def _fail_push(self, run: _LayerPush, error: Exception) -> None:
         self._counts.add(failed_saves=1)

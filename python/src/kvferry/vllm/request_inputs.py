@@ -134,8 +134,7 @@ class RequestInputs:
         """
         context = json.dumps({**self._prompt_context(request), **extra}, sort_keys=True)
         spans = (*_media_spans(request), *self._embedding_spans(request, end))
-        tenant = tenant_of_salt(getattr(request, "cache_salt", None) or "")
-        return Prompt(tuple(prompt_tokens(request)[:end]), context, spans, tenant)
+        return Prompt(tuple(prompt_tokens(request)[:end]), context, spans, tenant_of_request(request))
 
     def log_refusal(self, request: Any, error: UnnamableInputError) -> None:
         """Log that a request is computed because of an input; each kind of input is logged once as a warning."""
@@ -270,6 +269,11 @@ def _embedding_rows(embeddings: Any) -> _EmbeddingRows:
     count = int(tensor.shape[0])
     row_bytes = tensor.numel() * tensor.element_size() // max(1, count)
     return _EmbeddingRows(tensor, count, row_bytes, f"{tensor.dtype} {list(tensor.shape[1:])}")
+
+
+def tenant_of_request(request: Any) -> str:
+    """Return the tenant of a request's chunks; empty for the default tenant."""
+    return tenant_of_salt(getattr(request, "cache_salt", None) or "")
 
 
 def prompt_length(request: Any) -> int:

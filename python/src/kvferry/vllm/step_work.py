@@ -83,6 +83,7 @@ class CancelledSend:
     request: str
     receiver: Receiver
     reason: str = ""
+    tenant: str = ""  # as in Prompt
     failed: bool = False  # whether it counts as a failed save
 
 
@@ -92,6 +93,7 @@ class AbandonedLoad:
 
     request: str
     reason: str = ""
+    tenant: str = ""  # as in Prompt
     # As in Load.
     producers: tuple[str, ...] = ()
 

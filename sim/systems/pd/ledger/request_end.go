@@ -125,16 +125,16 @@ func (or *requestEndOracle) recordMessage(n *world.Node, request uint64, body []
 		or.oracles().peerRows.recordMessage(n, effects.Incarnation(or.endRequest.Incarnation), effects.Incarnation(or.endRequest.To))
 		or.recordEnd(n, request)
 	} else if m, ok := or.facts().asRequest(body); ok && m.HasExt && len(m.Keys) > 0 {
-		or.recordBatch(n, m.Ext.Request, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation)
+		or.recordBatch(n, m.Ext.Request, m.Keys[0], effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation)
 	} else if o, ok := or.facts().asOffer(body); ok && o.HasExt && len(o.Keys) > 0 {
-		or.recordBatch(n, o.Ext.Request, effects.Incarnation(o.Ext.Incarnation), o.Ext.Operation)
+		or.recordBatch(n, o.Ext.Request, o.Keys[0], effects.Incarnation(o.Ext.Incarnation), o.Ext.Operation)
 	}
 }
 
 // recordBatch records a batch. Only when the batch is granted, the request certainly begins anew.
-func (or *requestEndOracle) recordBatch(n *world.Node, request []byte, from effects.Incarnation, operation uint64) {
+func (or *requestEndOracle) recordBatch(n *world.Node, request, key []byte, from effects.Incarnation, operation uint64) {
 	at := or.w.JobIndex(request)
-	if at >= uint64(len(or.w.Jobs)) {
+	if at >= uint64(len(or.w.Jobs)) || protocol.TenantOf(key) != uint64(or.w.Jobs[at].Tenant()) {
 		return
 	}
 	state, b := or.stateOf(n), receivedBatch{job: int(at), sender: from, operation: operation}
@@ -184,8 +184,8 @@ func (or *requestEndOracle) recordPeerLost(n *world.Node, peer effects.Incarnati
 func (or *requestEndOracle) recordEnd(n *world.Node, request uint64) {
 	m, state := &or.endRequest, or.stateOf(n)
 	at := or.w.JobIndex(m.Request)
-	if at >= uint64(len(or.w.Jobs)) {
-		return
+	if at >= uint64(len(or.w.Jobs)) || or.w.Jobs[at].Tenant() != effects.Tenant(m.Tenant) {
+		return // A request of another tenant, which has the same id (S31).
 	}
 	state.pendingEnds = append(state.pendingEnds, pendingEnd{request, int(at)})
 	x := receivedEnd{
