@@ -269,6 +269,22 @@ func TestPrometheus(t *testing.T) {
 		})
 		p.await(firing("KvferryPeersRefused", receiver), false)
 	})
+	t.Run("chunks lapse", func(t *testing.T) {
+		timer := NewTimer()
+		forgetful := openConfigured(t, "receiver", timer, 128, "retention: 1s, ")
+		kept := serve(t, Config{Sources: []Source{Node(forgetful, timer)}})
+		p.scrapeOnly(sender, receiver, known, kept)
+		repeat(firing("KvferryChunksLapse", kept), true, func() { // No engine gets these chunks.
+			number++
+			if err := tryPut(t, from, peerOf(forgetful), testTimeout, fmt.Sprint("r", number), fmt.Sprintf("m@1@0@%x@bfloat16", number)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		p.await(firing("KvferryChunksLapse", kept), false)
+		_ = kept.Close()
+		p.scrapeOnly(sender, receiver, known)
+		p.await(fmt.Sprintf("up{instance=%q}", kept.Addr()), false)
+	})
 	t.Run("the sender is gone", func(t *testing.T) {
 		_ = sender.Close()
 		p.await(firing("KvferryDown", sender), true)
