@@ -113,7 +113,7 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 		keysPerBatch: r.Limits().PagesPerBatch, keyBytesMax: b.cfg.Limits.KeyBytes, cfg: machine,
 		machine: r, tickets: b.driver.tickets, driver: b.driver, loop: newLoop(r, b.mailbox, b.driver),
 		logHandler: b.logHandler, containment: b.options.containment, failed: make(chan struct{}), closeToken: make(chan struct{}, 1)}
-	n.Reload(b.cfg)
+	n.setCallTimes(b.cfg)
 	if b.cfg.Layerwise.Enabled {
 		n.layers, n.prefills = int(b.cfg.Machine.Layers), newPrefillTable(b.cfg)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
@@ -24,9 +25,18 @@ type callTimes struct {
 func (n *Node) times() *callTimes { return n.callTimes.Load() }
 
 // Reload puts those values of cfg into force that a running node can take: put_timeout, recall.timeout,
-// p2p_sync_get_timeout_s and pd_shutdown_timeout_sec, for the calls that begin from now on, of engines of an agent too.
-// Config.Changes says which other keys have changed; these need another Open.
+// p2p_sync_get_timeout_s and pd_shutdown_timeout_sec, for the calls that begin from now on, of engines of an agent too;
+// and tenant_share_pct, for the requests that are served from now on, if the node limits the pages of tenants and still
+// does. Config.Changes says which other keys have changed; these need another Open.
 func (n *Node) Reload(cfg *config.Config) {
+	n.setCallTimes(cfg)
+	if pct := cfg.Machine.TenantSharePct; n.limitsTenants && pct < 100 {
+		// A node that is closing refuses the command, and needs no new limit.
+		_, _ = n.submitCommand("reload", classEnding, &rank.SetTenantShare{Pct: pct})
+	}
+}
+
+func (n *Node) setCallTimes(cfg *config.Config) {
 	m := &cfg.Machine
 	n.callTimes.Store(&callTimes{put: m.PutTimeout, bring: m.BringTimeout, recall: m.RecallTimeout, drain: toNanos(cfg.DrainTimeout)})
 }

@@ -105,7 +105,11 @@ func useDefaults(s *shrinkState) {
 		p.Topology.Tenants, p.Topology.Limited, p.Topology.KeyTenants = nil, nil, nil
 		return wasSet
 	})
-	s.tryChange(func(p *plan.Plan) bool { return setValue(&p.Bounds.TenantSharePct, 0) })
+	s.tryChange(func(p *plan.Plan) bool { return setValue(&p.Bounds.TenantShareLater, 0) })
+	s.tryChange(func(p *plan.Plan) bool {
+		p.Bounds.TenantShareLater = 0
+		return setValue(&p.Bounds.TenantSharePct, 0)
+	})
 	s.tryChange(func(p *plan.Plan) bool {
 		wasSet := len(p.Topology.Limited) > 0
 		p.Topology.Limited = nil

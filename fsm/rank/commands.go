@@ -19,6 +19,9 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 	case *Drain:
 		r.onDrain(e, x.Ticket, c)
 		return
+	case *SetTenantShare:
+		r.onSetTenantShare(e, x.Ticket, c)
+		return
 	case *engine.Abort:
 		r.onAbort(e, x.Ticket, c)
 		return

@@ -100,6 +100,8 @@ var untunedNumbers = map[string]string{
 	"rank Recycle 32":           "keeps a size within 32 bits",
 	"link Trip 2":               "doubles a time, up to its bound",
 	"p2p backoffFactorMax":      "bounds how long a peer is left alone, not work",
+	"memory SetTenantShare 100": "likewise",
+	"rank onSetTenantShare 100": "a percentage",
 	"p2p slowReplyPart":         "likewise",
 
 	"geometry positionMax":          "the form of a position",

@@ -99,7 +99,7 @@ var nodeKeys = []key{
 	{name: "tenant_share_pct", kind: percentKind(1, func(d *draft) *uint32 { return &d.cfg.Machine.TenantSharePct }), def: "100",
 		doc: "the largest percentage of the pool for the chunks of one tenant, from all peers and the engine, while another " +
 			"tenant has pages or waits for some; 100 % is no limit. Lower it if one tenant can starve the others; a tenant " +
-			"without pages may have those of one request, however large"},
+			"without pages may have those of one request, however large. A change from or to 100 % needs a restart", reloads: true},
 	{name: "engine_share_pct", kind: percentKind(1, func(d *draft) *uint32 { return &d.cfg.Machine.EngineSharePct }),
 		doc: "with `pd_role: both`, the largest percentage of the pool that the engine may hold"},
 

@@ -16,7 +16,13 @@ type Change struct {
 
 // Changes returns the keys of a node whose values next changes, in the order of their names.
 func (c *Config) Changes(next *Config) []Change {
-	return listChanges(&nodeSchema, c.settings, next.settings)
+	all := listChanges(&nodeSchema, c.settings, next.settings)
+	for i := range all {
+		if all[i].Key == ownPrefix+"tenant_share_pct" { // The pages of tenants are counted from the start on, or never.
+			all[i].Reloads = c.Machine.TenantSharePct < 100 && next.Machine.TenantSharePct < 100
+		}
+	}
+	return all
 }
 
 // Changes returns the keys of a directory whose values next changes, in the order of their names.

@@ -276,7 +276,8 @@ func TestPrometheus(t *testing.T) {
 		p.scrapeOnly(sender, receiver, known, kept)
 		repeat(firing("KvferryChunksLapse", kept), true, func() { // No engine gets these chunks.
 			number++
-			if err := tryPut(t, from, peerOf(forgetful), testTimeout, fmt.Sprint("r", number), fmt.Sprintf("m@1@0@%x@bfloat16", number)); err != nil {
+			key := fmt.Sprintf("m@1@0@%x@bfloat16", number)
+			if err := tryPut(t, from, peerOf(forgetful), testTimeout, fmt.Sprint("r", number), key); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -32,6 +32,9 @@ func AddTenants(p *plan.Plan) {
 	t.KeyTenants = drawKeyTenants(p, at)
 	if at(1 << 40).ChancePermille(400) {
 		p.Bounds.TenantSharePct = uint32(at(1<<40|1).Between(25, 80))
+		if at(1<<40 | 2).ChancePermille(400) {
+			p.Bounds.TenantShareLater = uint32(at(1<<40|3).Between(15, 99))
+		}
 	}
 	for i := range p.NodeCount() {
 		d := at(1<<20 | uint64(i))

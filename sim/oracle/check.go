@@ -9,7 +9,7 @@ import "github.com/kvferry/kvferry/sim/coverage"
 type Check uint16
 
 // CheckCountMax is the maximum number of checks that can be registered.
-const CheckCountMax = 512
+const CheckCountMax = 768
 
 // checkTable holds, by check number, the property that the check belongs to and what the check judges. The table is
 // filled by the initialization of package variables, before any run starts.

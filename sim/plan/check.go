@@ -211,6 +211,10 @@ func (p *Plan) checkTimes(c *checker) {
 	checkRange(c, "bounds.engine_share_pct", b.EngineSharePct, 0, 100)
 	checkRange(c, "bounds.origin_share_pct", b.OriginSharePct, 0, 100)
 	checkRange(c, "bounds.tenant_share_pct", b.TenantSharePct, 0, 100)
+	checkRange(c, "bounds.tenant_share_later", b.TenantShareLater, 0, 99)
+	if b.TenantShareLater > 0 && (b.TenantSharePct == 0 || b.TenantSharePct >= 100) {
+		c.addError("bounds.tenant_share_later is %d: give bounds.tenant_share_pct too, below 100, or leave it out", b.TenantShareLater)
+	}
 	if b.OriginSharePct > 0 && b.OriginSharePct < b.PeerSharePct {
 		c.addError("bounds.origin_share_pct is %d: give at least bounds.peer_share_pct, %d, or 0", b.OriginSharePct, b.PeerSharePct)
 	}

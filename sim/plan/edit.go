@@ -150,7 +150,7 @@ func (p *Plan) CountSettings() []*uint32 {
 	all := []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes,
 		&b.PeerSharePct, &b.ReservePPM,
 		&b.Staging, &b.Offers, &b.Places, &b.Fetches, &b.Batch, &b.Claims, &b.Window, &b.Carries, &b.EngineSharePct, &b.Rows,
-		&b.WaitingBytes, &b.OriginSharePct, &b.TenantSharePct}
+		&b.WaitingBytes, &b.OriginSharePct, &b.TenantSharePct, &b.TenantShareLater}
 	for _, f := range p.Tuning.countFields() {
 		all = append(all, f.v)
 	}

@@ -201,17 +201,19 @@ type Bounds struct {
 	OriginSharePct uint32 `yaml:"origin_share_pct,omitempty"`
 	// TenantSharePct is the share of the pool that the chunks of a tenant may have. 0: the whole pool.
 	TenantSharePct uint32 `yaml:"tenant_share_pct,omitempty"`
-	Staging        uint32 `yaml:"staging"` // pages into which the fetches of one receiver read
-	Offers         uint32 `yaml:"offers"`  // deferred offers of one receiver
-	Places         uint32 `yaml:"places"`  // chunks of the deferred offers
-	Fetches        uint32 `yaml:"fetches"`
-	ReservePPM     uint32 `yaml:"reserve_ppm"`             // share of a sender's pool that offers must not use, in millionths
-	Batch          uint32 `yaml:"batch,omitempty"`         // chunks in one message; 0: more than any message has
-	Claims         uint32 `yaml:"claims,omitempty"`        // claims beyond the first on each page; 0: eight times the pages
-	Window         uint32 `yaml:"window,omitempty"`        // requests in flight on one alloc lane; 0 means 1
-	Carries        uint32 `yaml:"carries,omitempty"`       // bytes of chunks that a request for their pages carries; 0: none
-	Rows           uint32 `yaml:"rows,omitempty"`          // rows that one step sweeps; 0: the machine's default
-	WaitingBytes   uint32 `yaml:"waiting_bytes,omitempty"` // bytes of waiting requests; 0: the machine's default
+	// TenantShareLater is the share to which receivers are changed when the second half of the jobs begins; 0: it stays.
+	TenantShareLater uint32 `yaml:"tenant_share_later,omitempty"`
+	Staging          uint32 `yaml:"staging"` // pages into which the fetches of one receiver read
+	Offers           uint32 `yaml:"offers"`  // deferred offers of one receiver
+	Places           uint32 `yaml:"places"`  // chunks of the deferred offers
+	Fetches          uint32 `yaml:"fetches"`
+	ReservePPM       uint32 `yaml:"reserve_ppm"`             // share of a sender's pool that offers must not use, in millionths
+	Batch            uint32 `yaml:"batch,omitempty"`         // chunks in one message; 0: more than any message has
+	Claims           uint32 `yaml:"claims,omitempty"`        // claims beyond the first on each page; 0: eight times the pages
+	Window           uint32 `yaml:"window,omitempty"`        // requests in flight on one alloc lane; 0 means 1
+	Carries          uint32 `yaml:"carries,omitempty"`       // bytes of chunks that a request for their pages carries; 0: none
+	Rows             uint32 `yaml:"rows,omitempty"`          // rows that one step sweeps; 0: the machine's default
+	WaitingBytes     uint32 `yaml:"waiting_bytes,omitempty"` // bytes of waiting requests; 0: the machine's default
 }
 
 // Delays are the durations of operations that depend neither on a fault nor on a machine.

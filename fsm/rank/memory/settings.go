@@ -66,4 +66,4 @@ func (s *Settings) Need(verifies bool) kernel.Need {
 }
 
 // Share returns pct percent of the pages of the pool, but at least one page.
-func (s *Settings) Share(pct uint32) uint32 { return uint32(max(1, uint64(s.Pages)*uint64(pct)/100)) }
+func (s *Settings) Share(pct uint32) uint32 { return shareOf(s.Pages, pct) }

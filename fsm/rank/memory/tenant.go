@@ -75,6 +75,19 @@ func (p *Pool) dropTenant(h table.Handle) {
 // LimitsTenants reports whether the pages of a tenant are limited in the pool.
 func (p *Pool) LimitsTenants() bool { return p.tenantShare < p.TotalPages() }
 
+// SetTenantShare changes the limit of pages of a tenant to a percentage of the pool, which must have such a limit. Nothing is
+// taken from a tenant that has more. Requests that wait are tried again.
+func (p *Pool) SetTenantShare(pct uint32) {
+	if !p.LimitsTenants() || pct >= 100 {
+		panic("BUG: a pool begins or ceases to count the pages of tenants")
+	}
+	p.tenantShare = shareOf(p.TotalPages(), pct)
+	p.freedCount++
+}
+
+// shareOf returns a percentage of a number of pages, and at least one page.
+func shareOf(pages, pct uint32) uint32 { return uint32(max(1, uint64(pages)*uint64(pct)/100)) }
+
 // TenantLimit returns the limit of pages of a tenant, while another tenant has or wants pages.
 func (p *Pool) TenantLimit() uint32 { return min(p.TotalPages(), p.tenantShare) }
 

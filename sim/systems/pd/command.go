@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -145,6 +146,9 @@ func (c *Command) handleReceipt(w *Cluster, n *world.Node, t effects.Ticket) eff
 	c.receivedClock = w.ReadClock(n)
 	c.DueAt, c.frozenAtStart, c.ReceivedStep = w.Now+int64(n.LongestSpan(c.Timeout)+Grace), n.FrozenTime, n.StepCount+1
 	n.Draining = n.Draining || c.Kind == plan.CommandDrain
+	if body, ok := c.Body.(*rank.SetTenantShare); ok {
+		handleShareReceipt(n, body)
+	}
 	OnCommandReceived.Report(&w.Panel, n.ID, CommandReceived{n, c, t})
 	return c.Body
 }
@@ -217,6 +221,8 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 		c.handleFetchOutcome(w, n, e)
 	case WantOfDomain:
 		c.handleGetOfDomain(w, n, e)
+	case WantTenantShare:
+		c.checkShareOutcome(w, n, e)
 	case plan.CommandAbort, plan.CommandAbandon:
 	}
 	if flow != nil && flow.HandleOutcome != nil {
@@ -284,7 +290,7 @@ func (w *Cluster) RequestOfCommand(t effects.Ticket) []byte {
 	case plan.CommandReserve, plan.CommandPut, plan.CommandGet, plan.CommandContains, plan.CommandAbandon, plan.CommandConflict,
 		plan.CommandFetch, plan.CommandLookup, WantGiveUp, WantEnd, WantOfDomain:
 		return w.Jobs[c.Job].Name
-	case plan.CommandDrain:
+	case plan.CommandDrain, WantTenantShare:
 		return nil
 	}
 	if w.Flows.kindOf(c) != nil {

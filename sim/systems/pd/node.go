@@ -31,6 +31,8 @@ type RankInfo struct {
 	// callerNames maps the name of each caller to the name that this incarnation uses towards that caller, computed on
 	// first use.
 	callerNames map[effects.Incarnation]effects.Incarnation
+
+	shareChanges bool // the share of a tenant changes, or has changed, in this incarnation
 }
 
 // InfoOf returns the facts about the present incarnation of a node.

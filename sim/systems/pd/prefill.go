@@ -194,6 +194,7 @@ func (j *Job) startWork(w *Cluster) {
 		j.plain.startHandshake(w, j)
 	case n.Up && !j.started:
 		j.started, j.SenderIncarnation = true, n.Incarnation
+		j.maybeChangeShare(w)
 		j.reserveBatch(w, n, 0)
 	}
 	if r := w.Nodes[j.Receiver]; (j.early && !j.PlainTo || j.gather) && r.Up {
