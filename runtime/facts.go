@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"cmp"
+	"encoding/hex"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -57,9 +58,33 @@ func (f *facts) recordFact(log *slog.Logger, e *effects.Observe) {
 		f.logFailure(e)
 	}
 	// A disabled level costs one comparison; nothing is formatted.
+	if isTraced(e) {
+		log.LogAttrs(bg, slog.LevelDebug, e.Fact.String(), slog.String("code", e.Code.String()), slog.Uint64("count", uint64(e.Count)),
+			slog.Uint64("id", e.ID), slog.Any("peer", shortID(e.Peer)), slog.Any("trace_id", traceID(e.Report.Trace.Context)),
+			slog.Any("span_id", spanID(e.Report.Trace.Context)))
+		return
+	}
 	log.LogAttrs(bg, slog.LevelDebug, e.Fact.String(), slog.String("code", e.Code.String()),
 		slog.Uint64("count", uint64(e.Count)), slog.Uint64("id", e.ID), slog.Any("peer", shortID(e.Peer)))
 }
+
+// isTraced reports whether a fact belongs to an operation that has a trace.
+func isTraced(e *effects.Observe) bool {
+	return e.Report != nil && e.Report.Trace.Context != (effects.TraceContext{})
+}
+
+// traceID and spanID are contexts of traces that a log line shows: the trace that the operation belongs to, and the span
+// in it. They are formatted only if the line is written.
+type (
+	traceID effects.TraceContext
+	spanID  effects.TraceContext
+)
+
+// LogValue implements slog.LogValuer.
+func (t traceID) LogValue() slog.Value { return slog.StringValue(hex.EncodeToString(t[:16])) }
+
+// LogValue implements slog.LogValuer.
+func (s spanID) LogValue() slog.Value { return slog.StringValue(hex.EncodeToString(s[16:24])) }
 
 // logFailure logs a warning about a failure, unless another line or an outcome reports the same failure.
 func (f *facts) logFailure(e *effects.Observe) {
@@ -121,6 +146,9 @@ func (f *facts) logFailure(e *effects.Observe) {
 	}
 	if w.Peer != (effects.Incarnation{}) {
 		attrs = append(attrs, "incarnation", shortID(w.Peer))
+	}
+	if isTraced(e) {
+		attrs = append(attrs, "trace_id", traceID(e.Report.Trace.Context), "span_id", spanID(e.Report.Trace.Context))
 	}
 	f.lines.Warn(cause, peer, attrs...)
 }

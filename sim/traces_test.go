@@ -35,7 +35,7 @@ type arrival struct {
 }
 
 // tracedOracle judges that reports have the traces of their puts, at the node of the put and at the peer.
-func tracedOracle(puts, grants *int) oracle.Oracle {
+func tracedOracle(puts, grants, refusals *int) oracle.Oracle {
 	return oracle.New("traces", "a report has the trace of its put", func(l *oracle.Subscriptions[tracedGrants]) {
 		oracle.On(l, func(g *tracedGrants, _ *oracle.Call, e *effects.Command) {
 			if p, ok := e.Body.(*engine.Put); ok {
@@ -67,6 +67,11 @@ func tracedOracle(puts, grants *int) oracle.Oracle {
 				if *puts++; e.Report.Trace.Parent[0] != byte(e.ID) || e.Report.Trace.Context[8] != byte(e.ID) {
 					c.Fail("node %d reports put %d with the trace of another one", c.Node(), e.ID)
 				}
+			case e.Fact == effects.FactAllocRefused:
+				if !slices.Contains(g.arrivals, arrival{e.Report.Trace.Context, c.Node(), e.Report.Began}) {
+					c.Fail("node %d reports %s with %+v", c.Node(), e.Fact, *e.Report)
+				}
+				*refusals++
 			case e.Fact == effects.FactGrantTraced:
 				arrived := slices.Contains(g.arrivals, arrival{e.Report.Trace.Context, c.Node(), e.Report.Began})
 				if *grants++; e.Report.Trace.Parent != [8]byte{} || e.Report.Bytes == 0 || !arrived {
@@ -85,7 +90,7 @@ func TestTracesChangeNothing(t *testing.T) {
 	if testing.Short() {
 		seeds = 8
 	}
-	compared, puts, grants := 0, 0, 0
+	compared, puts, grants, refusals := 0, 0, 0, 0
 	for _, profile := range []string{"calm", "crash", "leased", "pull", "starve", "both", "swarm", "layerwise"} {
 		for seed := range seeds {
 			p, err := Expand(seed, profile)
@@ -100,7 +105,7 @@ func TestTracesChangeNothing(t *testing.T) {
 					}
 				}}
 				if traced {
-					o.Oracles = []oracle.Oracle{tracedOracle(&puts, &grants)}
+					o.Oracles = []oracle.Oracle{tracedOracle(&puts, &grants, &refusals)}
 				}
 				return lines, mustRun(t, o)
 			}
@@ -120,7 +125,8 @@ func TestTracesChangeNothing(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("%d runs, %d reports of puts, %d of grants", compared, puts, grants); compared < int(seeds) || puts == 0 || grants == 0 {
+	t.Logf("%d runs, %d reports of puts, %d of grants, %d of refusals", compared, puts, grants, refusals)
+	if compared < int(seeds) || puts == 0 || grants == 0 || refusals == 0 {
 		t.Error("too little was compared")
 	}
 }

@@ -87,13 +87,20 @@ func (t *transferRing) newestFirst() (all []transferRecord, ended uint64) {
 	return all, t.last
 }
 
-// recordReport keeps a put or, of a traced request, a grant that has ended.
+// recordReport keeps a put or, of a traced request, a grant that has ended. Other reports are for traces only.
 func (t *transferRing) recordReport(e *effects.Observe) {
-	x := transferRecord{kind: "put", code: e.Code, peer: e.Peer, chunks: e.Count, bytes: e.Report.Bytes, phases: e.Report.Phases,
-		took: time.Duration(e.Report.Phases.Sum())}
-	if e.Fact == effects.FactGrantTraced {
-		x.kind = "receive"
+	kind := ""
+	//exhaustive:ignore
+	switch e.Fact {
+	case effects.FactPutEnded:
+		kind = "put"
+	case effects.FactGrantTraced:
+		kind = "receive"
+	default:
+		return
 	}
+	x := transferRecord{kind: kind, code: e.Code, peer: e.Peer, chunks: e.Count, bytes: e.Report.Bytes, phases: e.Report.Phases,
+		took: time.Duration(e.Report.Phases.Sum())}
 	if e.Why != nil {
 		x.why = *e.Why
 	}

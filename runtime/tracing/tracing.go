@@ -280,27 +280,16 @@ func (t *Tracer) makeSpans(r *record) {
 		t.makeSpan(&r.span, nil)
 		return
 	}
-	s := span.Span{Trace: r.report.Trace, Began: t.dayTime(r.report.Began)}
+	what := &reportSpans[r.fact]
+	if what.name == "" {
+		return
+	}
+	s := span.Span{Name: what.name, Kind: what.kind, Trace: r.report.Trace, Began: t.dayTime(r.report.Began)}
 	s.Ended = s.Began.Add(time.Duration(r.report.Phases.Sum()))
-	names := effects.Phase.String
-	//exhaustive:ignore
-	switch r.fact {
-	case effects.FactPutEnded:
-		s.Name, s.Kind = "kvferry.put", span.Producer
-	case effects.FactGrantTraced:
-		s.Name, s.Kind = "kvferry.receive", span.Consumer
-		// The context is that of the peer's span, under which this one stands.
+	if what.isChild {
 		s.Trace.Parent = [8]byte(s.Trace.Context[16:24])
 		id := newSpanID()
 		copy(s.Trace.Context[16:24], id[:])
-		names = func(p effects.Phase) string {
-			if p == effects.PhaseQueue {
-				return "wait_pages"
-			}
-			return "land"
-		}
-	default:
-		return
 	}
 	if r.code != effects.OK {
 		s.Failed = r.code.String()
@@ -315,12 +304,35 @@ func (t *Tracer) makeSpans(r *record) {
 				continue
 			}
 			t.ids.next = newSpanID()
-			_, child := t.tracer.Start(under, names(effects.Phase(p)), trace.WithTimestamp(at))
+			name := what.phases[p]
+			if name == "" {
+				name = effects.Phase(p).String()
+			}
+			_, child := t.tracer.Start(under, name, trace.WithTimestamp(at))
 			at = at.Add(time.Duration(took))
 			child.End(trace.WithTimestamp(at))
 		}
 	})
 }
+
+// A reportSpan says how the report of a fact becomes a span.
+type reportSpan struct {
+	name string // empty: reports of the fact are no spans
+	kind span.Kind
+	// isChild says that the context of the report is that of the span above: of the peer whose request it was, or of the
+	// command that the work belongs to.
+	isChild bool
+	phases  [effects.PhaseCount]string // names of phases that differ from effects.Phase.String
+}
+
+//kvferry:table
+var reportSpans = [effects.FactCount]reportSpan{
+	effects.FactPutEnded:     {name: "kvferry.put", kind: span.Producer},
+	effects.FactGrantTraced:  {"kvferry.receive", span.Consumer, true, receivePhases},
+	effects.FactAllocRefused: {"kvferry.receive", span.Consumer, true, receivePhases},
+}
+
+var receivePhases = [effects.PhaseCount]string{effects.PhaseQueue: "wait_pages", effects.PhaseWire: "land"}
 
 // makeSpan makes a span, and within it what inside makes.
 func (t *Tracer) makeSpan(s *span.Span, inside func(under context.Context)) {

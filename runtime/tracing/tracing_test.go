@@ -3,6 +3,7 @@ package tracing_test
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 	"github.com/kvferry/kvferry/runtime/proxy"
 	"github.com/kvferry/kvferry/runtime/span"
@@ -139,8 +141,8 @@ extra_config: {kvferry: {link: {carry_bytes: 0}, layout: {num_layers: 2, num_kv_
 	}
 	clear(cfg.InitPorts)
 	clear(cfg.AllocPorts)
-	n, err := runtime.Open(t.Context(), cfg, append(options, runtime.WithControl(zmq.Config{}.Opener()),
-		runtime.WithPlane(shm.Name, shm.Open), runtime.WithLogger(discard))...)
+	n, err := runtime.Open(t.Context(), cfg, append([]runtime.Option{runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(shm.Name, shm.Open), runtime.WithLogger(discard)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,6 +328,77 @@ func TestOneTrace(t *testing.T) {
 		if exported, dropped := tracer.Counts(); exported == 0 || dropped > 0 {
 			t.Errorf("%d spans were exported, %d dropped", exported, dropped)
 		}
+	}
+}
+
+// A log line of a traced operation has the ids of its trace and of its span, also if the operation failed: the span is that
+// of the put at the sender, and that of the sender's put at the receiver. Lines of other operations have none.
+func TestLogLinesOfTraces(t *testing.T) {
+	at := newCollector(t)
+	tracer := openTracer(t, at.URL, "n", 0)
+	lines := map[string]*logtest.Lines{"sender": {}, "receiver": {}}
+	nodes := map[string]*runtime.Node{}
+	for role, to := range lines {
+		log := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		nodes[role] = openNode(t, role, runtime.WithTracer(tracer), runtime.WithLogger(log))
+	}
+	from, to := nodes["sender"], nodes["receiver"]
+	parents := map[string]effects.TraceContext{"untraced": {}}
+	for i, request := range []string{"good", "refused"} {
+		parents[request] = effects.TraceContext{0: byte(i + 1), 16: 2, 24: 1}
+	}
+	for _, request := range []string{"untraced", "good"} {
+		if err := put(t.Context(), from, to, request, parents[request]); err != nil {
+			t.Fatal(err)
+		}
+		if err := get(t.Context(), to, request, parents[request]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := to.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(t.Context(), from, to, "refused", parents["refused"]); runtime.CodeOf(err) != effects.Draining {
+		t.Fatalf("a put to a node that drains ends with %v", err)
+	}
+	for _, n := range nodes { // Then all lines are written.
+		if err := n.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeTracer(t, tracer)
+	spans := map[string]string{}
+	for _, s := range at.named("kvferry.put") {
+		spans[hex.EncodeToString(s.GetTraceId())] = hex.EncodeToString(s.GetSpanId())
+	}
+	ids := func(request string) string {
+		p := parents[request]
+		trace := hex.EncodeToString(p[:16])
+		return "trace_id=" + trace + " span_id=" + spans[trace]
+	}
+	for _, c := range []struct{ role, message, request string }{
+		{"sender", "msg=put_ended", "good"},
+		{"receiver", "msg=grant_traced", "good"},
+		{"sender", "msg=put_ended", "refused"},
+		{"sender", `msg="a put failed: draining`, "refused"},
+		{"receiver", "msg=alloc_refused", "refused"},
+		{"receiver", `msg="a sender is refused: draining`, "refused"},
+	} {
+		if !slices.ContainsFunc(lines[c.role].LinesWith(c.message), func(line string) bool { return strings.Contains(line, ids(c.request)) }) {
+			t.Errorf("no line of the %s has %q and %q:\n%s", c.role, c.message, ids(c.request), lines[c.role])
+		}
+	}
+	if n := lines["sender"].CountText("trace_id="); n != 3 {
+		t.Errorf("%d lines of the sender have a trace, want those of 2 puts and of a failure:\n%s", n, lines["sender"])
+	}
+	refused := parents["refused"]
+	for _, s := range at.named("kvferry.receive") {
+		if bytes.Equal(s.GetTraceId(), refused[:16]) && s.GetStatus().GetMessage() != effects.Draining.String() {
+			t.Errorf("the receiver's span of a put that is refused is %v", s)
+		}
+	}
+	if n := len(at.named("kvferry.receive")); n != 2 {
+		t.Errorf("the receiver has %d spans, want one of each traced put", n)
 	}
 }
 

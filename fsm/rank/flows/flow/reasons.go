@@ -21,9 +21,14 @@ type Sender struct {
 	Conn     effects.Conn
 	Class    int
 	Extended bool // the sender knows our codes
+	// Trace is the span of the sender that the message names, if the request is traced, and ArrivedAt is when the message
+	// was received.
+	Trace     effects.TraceContext
+	ArrivedAt effects.Time
 }
 
-// ReportRefusal reports a refusal as a fact of this rank.
+// ReportRefusal reports a refusal as a fact of this rank. The fact of a traced request has a report, so that the refusal is
+// found by the trace.
 func (e *Env) ReportRefusal(from Sender, peer protocol.UUID, code effects.Code, keys int, why *effects.Why) {
 	fact := effects.Observe{
 		Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys), ID: uint64(from.Conn),
@@ -32,6 +37,11 @@ func (e *Env) ReportRefusal(from Sender, peer protocol.UUID, code effects.Code, 
 	if why != nil {
 		why.Name, why.Peer = e.PeerName(from.Class), fact.Peer
 		fact.Why = why
+	}
+	if from.Trace != (effects.TraceContext{}) {
+		report := effects.Report{Began: from.ArrivedAt, Trace: effects.Trace{Context: from.Trace}}
+		report.Phases[effects.PhaseQueue] = e.Now.Sub(from.ArrivedAt)
+		fact.Report = e.Out.CopyReport(report)
 	}
 	e.Out.Observe(fact)
 }

@@ -272,7 +272,7 @@ func (t *Target) refuseReusedOperation(e *flow.Env, from flow.Sender) {
 	e.Out.Mark(flow.Marks.AllocRefused)
 	why := flow.OtherBatchReason()
 	why.Stage = effects.StageOffer
-	e.ReportRefusal(from, t.offer.Ext.Incarnation, effects.Mismatch, len(t.offer.Keys), why)
+	t.reportRefusal(e, from, effects.Mismatch, why)
 	t.sendRefusal(e, from.Request, true, t.offerEcho(), effects.Mismatch, why, true)
 }
 
@@ -284,6 +284,7 @@ func (t *Target) refuseWaiting(
 	t.decodeWaiting(e, q)
 	e.HashBatch(q.Class, t.offer.Keys, 0)
 	e.LoseChunks(e.Hashes, code)
+	t.arrivedAt = q.ArrivedAt
 	t.refuseOffer(e, flow.Sender{Request: q.Request, Conn: q.Conn, Class: q.Class}, code, why)
 	e.Pending.Remove(&e.Env, h)
 }

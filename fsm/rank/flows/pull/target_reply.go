@@ -15,7 +15,7 @@ func (t *Target) refuseOffer(e *flow.Env, from flow.Sender, code effects.Code, w
 	if why != nil && why.Stage == effects.StageNone {
 		why.Stage = effects.StageOffer
 	}
-	e.ReportRefusal(from, t.offer.Ext.Incarnation, code, len(t.offer.Keys), why)
+	t.reportRefusal(e, from, code, why)
 	t.sendRefusal(e, from.Request, t.offer.HasExt, t.offerEcho(), code, why, false)
 }
 
@@ -24,8 +24,16 @@ func (t *Target) refuseOffer(e *flow.Env, from flow.Sender, code effects.Code, w
 // Therefore the refusal leaves the lease in force (M6).
 func (t *Target) forbidOffer(e *flow.Env, from flow.Sender, why *effects.Why) {
 	why.Stage = effects.StageOffer
-	e.ReportRefusal(from, t.offer.Ext.Incarnation, effects.Forbidden, len(t.offer.Keys), why)
+	t.reportRefusal(e, from, effects.Forbidden, why)
 	t.sendRefusal(e, from.Request, t.offer.HasExt, t.offerEcho(), effects.Forbidden, why, true)
+}
+
+// reportRefusal reports that t.offer is refused.
+func (t *Target) reportRefusal(e *flow.Env, from flow.Sender, code effects.Code, why *effects.Why) {
+	if t.offer.HasExt {
+		from.Trace, from.ArrivedAt = effects.TraceFromWire(t.offer.Ext.Trace), t.arrivedAt
+	}
+	e.ReportRefusal(from, t.offer.Ext.Incarnation, code, len(t.offer.Keys), why)
 }
 
 // A replyEcho holds what the reply to an offer repeats: the sender's clock reading, and the incarnation of this rank

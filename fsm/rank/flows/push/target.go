@@ -297,6 +297,7 @@ func (t *Target) refuseWaiting(
 	e.HashBatch(q.Class, t.message.Keys, 0)
 	t.hashChunks(e, q.Class)
 	e.LoseChunks(e.Hashes, code)
+	t.arrivedAt = q.ArrivedAt
 	from := flow.Sender{Request: q.Request, Conn: q.Conn, Class: q.Class, Extended: t.message.HasExt}
 	t.refuseRequest(e, from, len(t.message.Keys), code, why)
 	e.Pending.Remove(&e.Env, h)

@@ -234,6 +234,9 @@ func (t *Target) refuseRequest(e *flow.Env, from flow.Sender, keys int, code eff
 	if why != nil {
 		why.Stage = effects.StageAsk
 	}
+	if from.Extended {
+		from.Trace, from.ArrivedAt = t.traceOf(), t.arrivedAt
+	}
 	e.ReportRefusal(from, t.message.Ext.Incarnation, code, keys, why)
 	if !from.Extended && flow.IsPermanent(code) {
 		flow.SendEmptyReply(&e.Env, from.Request)
