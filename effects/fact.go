@@ -55,7 +55,7 @@ const (
 	// peer. Count: chunks that the Bring made readable, or that arrived meanwhile. ID: the ticket.
 	FactBrought
 	// FactLayersEnded: a request that was pushed layer by layer ended. Code: how. Count: chunks that are missing. ID:
-	// the ticket of its Finish.
+	// the ticket of its Finish. Report: since its Begin.
 	FactLayersEnded
 	// FactReceived: registered blocks were written, or will not be. Code: how. Count: pages. ID: the ticket.
 	FactReceived
@@ -70,13 +70,16 @@ const (
 	// FactGrantTraced: a grant for chunks of a traced request ended; of other grants nothing is said. Code: OK if all
 	// pages became readable, else Withdrawn. Count: pages. ID: the grant. Report: from the receipt of the request on.
 	FactGrantTraced
+	// FactLayersSent: a batch of a request that is pushed layer by layer ended. Code: how. Count: pages. ID: its operation.
+	// Report: since the first of its layers was saved, like the report of a put.
+	FactLayersSent
 )
 
 // FactOther and all higher numbers are for machines outside this project. FactOther is not a fact by itself.
 const FactOther = 64
 
 // FactCount is the number of facts of this project, the zero value included.
-const FactCount = int(FactGrantTraced) + 1
+const FactCount = int(FactLayersSent) + 1
 
 // factNames are stable: they appear in logs and metrics.
 //
@@ -85,7 +88,7 @@ var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
 	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back", "evicted",
 	"recall_ended", "recalled", "directory", "shared", "brought", "layers_ended",
-	"received", "written", "registered", "end_told", "grant_traced",
+	"received", "written", "registered", "end_told", "grant_traced", "layers_sent",
 }
 
 // String returns the stable name of the fact.

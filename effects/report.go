@@ -13,12 +13,12 @@ type Report struct {
 // operation cover its whole time.
 type Phase uint8
 
-// The phases of a put, in their order. A grant has two of them: it was in PhaseQueue until there were pages for it, and in
-// PhaseWire until it ended.
+// The phases of a put, in their order. A put that is tried again goes through some of them again, and their times are
+// added up. Other operations have two of them:
 //
-//	A put that is tried again goes through some of them again, and their times are
-//
-// added up.
+//   - A grant was in PhaseQueue until there were pages for it, and in PhaseWire until it ended.
+//   - A request that is pushed layer by layer was in PhaseQueue from its Begin to its Finish, while the engine computed,
+//     and in PhaseWire until its outcome. Its batches, of which several are in flight at a time, have reports of their own.
 const (
 	// PhaseHandshake: the put waits, and there is no link to its peer.
 	PhaseHandshake Phase = iota

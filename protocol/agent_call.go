@@ -158,7 +158,7 @@ var callFields = func() (of [callOps]uint64) {
 		CallPut:            chunks | peer | patience | engineCallRequest | engineCallTokens | engineCallLast | engineCallTrace,
 		CallTakeBack:       engineCallTarget,
 		CallRecall:         chunks | peer | patience | engineCallRequest | engineCallQueryPort | engineCallTrace,
-		CallBeginPrefill:   peer | engineCallKeys | engineCallRequest | engineCallSkip | engineCallLayerNS,
+		CallBeginPrefill:   peer | engineCallKeys | engineCallRequest | engineCallSkip | engineCallLayerNS | engineCallTrace,
 		CallSaveLayer:      engineCallPrefill | engineCallTarget | engineCallLayer | engineCallTokens,
 		CallPreemptPrefill: engineCallPrefill,
 		CallFinishPrefill:  engineCallPrefill | patience,

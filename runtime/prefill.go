@@ -36,6 +36,7 @@ type Prefill struct {
 	// layerwise.link_bytes the node decides whether the request is sent layer by layer, or as a whole when it is
 	// finished.
 	LayerTime time.Duration
+	Trace     effects.TraceContext // the caller's span (WithTracer); below it is that of the push, until FinishPrefill ends
 }
 
 // BeginPrefill begins a request. The handshake with its peer runs beside the first layers. The caller must finish
@@ -68,7 +69,7 @@ func (s Sender) OpenPrefill(p Prefill) (*PrefillHandle, error) {
 		r.saved[i] = r.firstSendable
 	}
 	t, err := n.submitCommand("begin prefill", classWork, &layerwise.Begin{Peer: engine.Peer(p.Peer), Request: r.id,
-		Skip: uint32(p.Skip),
+		Skip: uint32(p.Skip), Trace: n.startSpan(p.Trace),
 		Figures: layerwise.Figures{Chunks: uint32(max(0, len(p.Keys)-r.firstSendable)), ComputeNS: uint64(p.LayerTime),
 			LinkBytes: n.prefills.linkBytes, BatchNS: uint64(n.prefills.batchTime)}})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -35,11 +36,14 @@ type arrival struct {
 }
 
 // tracedOracle judges that reports have the traces of their puts, at the node of the put and at the peer.
-func tracedOracle(puts, grants, refusals *int) oracle.Oracle {
+func tracedOracle(puts, grants, refusals, layers *int) oracle.Oracle {
 	return oracle.New("traces", "a report has the trace of its put", func(l *oracle.Subscriptions[tracedGrants]) {
 		oracle.On(l, func(g *tracedGrants, _ *oracle.Call, e *effects.Command) {
-			if p, ok := e.Body.(*engine.Put); ok {
-				g.contexts = append(g.contexts, p.Trace.Context)
+			switch x := e.Body.(type) {
+			case *engine.Put:
+				g.contexts = append(g.contexts, x.Trace.Context)
+			case *layerwise.Begin:
+				g.contexts = append(g.contexts, x.Trace.Context)
 			}
 		})
 		oracle.On(l, func(g *tracedGrants, c *oracle.Call, e *effects.Received) {
@@ -67,6 +71,8 @@ func tracedOracle(puts, grants, refusals *int) oracle.Oracle {
 				if *puts++; e.Report.Trace.Parent[0] != byte(e.ID) || e.Report.Trace.Context[8] != byte(e.ID) {
 					c.Fail("node %d reports put %d with the trace of another one", c.Node(), e.ID)
 				}
+			case e.Fact == effects.FactLayersSent:
+				*layers++
 			case e.Fact == effects.FactAllocRefused:
 				if !slices.Contains(g.arrivals, arrival{e.Report.Trace.Context, c.Node(), e.Report.Began}) {
 					c.Fail("node %d reports %s with %+v", c.Node(), e.Fact, *e.Report)
@@ -90,7 +96,7 @@ func TestTracesChangeNothing(t *testing.T) {
 	if testing.Short() {
 		seeds = 8
 	}
-	compared, puts, grants, refusals := 0, 0, 0, 0
+	compared, puts, grants, refusals, layers := 0, 0, 0, 0, 0
 	for _, profile := range []string{"calm", "crash", "leased", "pull", "starve", "both", "swarm", "layerwise"} {
 		for seed := range seeds {
 			p, err := Expand(seed, profile)
@@ -105,7 +111,7 @@ func TestTracesChangeNothing(t *testing.T) {
 					}
 				}}
 				if traced {
-					o.Oracles = []oracle.Oracle{tracedOracle(&puts, &grants, &refusals)}
+					o.Oracles = []oracle.Oracle{tracedOracle(&puts, &grants, &refusals, &layers)}
 				}
 				return lines, mustRun(t, o)
 			}
@@ -125,8 +131,8 @@ func TestTracesChangeNothing(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d runs, %d reports of puts, %d of grants, %d of refusals", compared, puts, grants, refusals)
-	if compared < int(seeds) || puts == 0 || grants == 0 || refusals == 0 {
+	t.Logf("%d runs, %d reports of puts, %d of grants, %d of refusals, %d of batches of layers", compared, puts, grants, refusals, layers)
+	if compared < int(seeds) || puts == 0 || grants == 0 || refusals == 0 || layers == 0 {
 		t.Error("too little was compared")
 	}
 }

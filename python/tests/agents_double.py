@@ -218,9 +218,10 @@ class Agent:
         pages.put = self.layers > 0
         return pages
 
-    def begin_prefill(self, *, keys: list[str], request: str, peer: Any) -> Prefill:
+    def begin_prefill(self, *, keys: list[str], request: str, peer: Any, trace: bytes = b"") -> Prefill:
         assert self.layers
         assert peer
+        self.wire.traces.append(trace)
         self.wire.record_call("begin_prefill")
         return Prefill(self, keys, request)
 

@@ -73,8 +73,9 @@ CASES = [
     ),
     Case(
         "begin_prefill",
-        {"keys": ["a"], "request": "r", "peer": PEER, "skip_tokens": 256, "layer_seconds": 0.25},
-        {**PEER_ENTRIES, "keys": ["a"], "request": "r", "skip": 256, "layer_ns": SECOND // 4},
+        {"keys": ["a"], "request": "r", "peer": PEER, "skip_tokens": 256, "layer_seconds": 0.25,
+         "trace": bytes(range(25))},
+        {**PEER_ENTRIES, "keys": ["a"], "request": "r", "skip": 256, "layer_ns": SECOND // 4, "trace": bytes(range(25))},
         {},
         lambda r: (r.request, r.released),
         ("r", False),

@@ -13,6 +13,7 @@ from gate import Gate
 from kvferry import InvalidError, client
 from kvferry.codes import Code
 from kvferry.errors import lost_error, make_error
+from kvferry.traces import parse_traceparent
 from kvferry.vllm.cache import Cache
 from kvferry.vllm.push_tracker import PushTracker
 from kvferry.vllm.step_work import Part, Prompt, Push, Receiver, Work
@@ -59,6 +60,15 @@ def test_a_decode_that_takes_whole_chunks(wire: AgentsDouble, length: int) -> No
     request = pair.add_decode("r", tokens, pair.run_prefill("r", tokens))
     pair.close_all()
     assert request.computed_tokens == 1
+
+
+def test_traces_go_on(layered: AgentsDouble) -> None:
+    """The span that a traced request comes with goes to the agent with the prefill that is begun."""
+    parent = f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'a' * 16}-01"
+    pair = EnginePair(layered)
+    pair.run_prefill("r", prompt(1, 64), trace_headers={"traceparent": parent})
+    pair.close_all()
+    assert layered.traces == [parse_traceparent(parent)]
 
 
 def test_a_layer_goes_before_the_next_one_is_computed(layered: AgentsDouble) -> None:

@@ -146,7 +146,7 @@ func handleRecall(ctx context.Context, a *args) outcome {
 
 func handleBeginPrefill(_ context.Context, a *args) outcome {
 	x, err := a.node.Sender().OpenPrefill(runtime.Prefill{Peer: a.peerAddr(), Request: a.request, Keys: a.keys, Skip: a.skip,
-		LayerTime: a.layerTime})
+		LayerTime: a.layerTime, Trace: a.trace})
 	if err != nil {
 		return outcome{err: err}
 	}

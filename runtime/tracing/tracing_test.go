@@ -124,6 +124,12 @@ func closeTracer(t *testing.T, tracer *tracing.Tracer) {
 
 func openNode(t testing.TB, role string, options ...runtime.Option) *runtime.Node {
 	t.Helper()
+	return openNodeWith(t, role, "", options...)
+}
+
+// openNodeWith opens a node with another line of configuration.
+func openNodeWith(t testing.TB, role, line string, options ...runtime.Option) *runtime.Node {
+	t.Helper()
 	cfg, err := config.Parse(role, []byte(`
 enable_pd: true
 pd_role: `+role+`
@@ -135,7 +141,7 @@ chunk_size: 16
 pd_buffer_size: 1MiB
 pd_buffer_device: cpu
 extra_config: {kvferry: {link: {carry_bytes: 0}, layout: {num_layers: 2, num_kv_heads: 1, head_size: 64, dtype: bfloat16}}}
-`), nil)
+`+line+"\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,6 +334,62 @@ func TestOneTrace(t *testing.T) {
 		if exported, dropped := tracer.Counts(); exported == 0 || dropped > 0 {
 			t.Errorf("%d spans were exported, %d dropped", exported, dropped)
 		}
+	}
+}
+
+// A layerwise push is a span from its begin to its end. Each batch of its layers is a put below it, with its stages, and so
+// is what the receiver did for each batch.
+func TestLayers(t *testing.T) {
+	at := newCollector(t)
+	tracer := openTracer(t, at.URL, "n", 0)
+	from, to := openNodeWith(t, "sender", "use_layerwise: true", runtime.WithTracer(tracer)),
+		openNodeWith(t, "receiver", "use_layerwise: true", runtime.WithTracer(tracer))
+	parent := effects.TraceContext{0: 1, 16: 2, 24: 1}
+	const layers = 2
+	pages, err := from.Sender().Reserve(t.Context(), layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefill, err := from.Sender().OpenPrefill(runtime.Prefill{Peer: peerOf(to), Request: "r", Keys: chunk, Trace: parent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for layer := range layers {
+		if err := prefill.SaveLayer(layer, 16, pages); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := prefill.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := pages.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	closeTracer(t, tracer)
+	whole := at.one(t, "kvferry.push_layers")
+	if !bytes.Equal(whole.GetParentSpanId(), parent[16:24]) {
+		t.Errorf("the span of the push is %v", whole)
+	}
+	puts := map[string]bool{}
+	for _, s := range at.named("kvferry.put") {
+		puts[string(s.GetSpanId())] = true
+	}
+	took, wire := uint64(0), 0
+	for _, s := range slices.Concat(at.named("compute"), at.named("finish"), at.named("kvferry.put"), at.named("kvferry.receive")) {
+		if !bytes.Equal(s.GetParentSpanId(), whole.GetSpanId()) {
+			t.Errorf("%s is below %x, want below %x", s.GetName(), s.GetParentSpanId(), whole.GetSpanId())
+		}
+		if s.GetName() == "compute" || s.GetName() == "finish" {
+			took += s.GetEndTimeUnixNano() - s.GetStartTimeUnixNano()
+		}
+	}
+	for _, s := range at.named("wire") {
+		if puts[string(s.GetParentSpanId())] {
+			wire++
+		}
+	}
+	if want := whole.GetEndTimeUnixNano() - whole.GetStartTimeUnixNano(); took != want || len(puts) == 0 || wire != len(puts) {
+		t.Errorf("the push took %d ns, its stages %d ns; it has %d puts, of which %d wrote", want, took, len(puts), wire)
 	}
 }
 

@@ -176,7 +176,7 @@ func (m *Meter) recordFact(e *effects.Observe) {
 	c := m.factOf(e.Fact, e.Code)
 	c.Times++
 	c.Items += uint64(e.Count)
-	if e.Fact != effects.FactPutEnded || e.Report == nil {
+	if e.Fact != effects.FactPutEnded && e.Fact != effects.FactLayersSent || e.Report == nil {
 		return
 	}
 	for p, took := range e.Report.Phases {

@@ -190,6 +190,7 @@ class Client(Attachment):
         peer: Peer | None = None,
         skip_tokens: int = 0,
         layer_seconds: float = 0.0,
+        trace: bytes = b"",
     ) -> Prefill:
         """Start a request whose chunks are pushed layer by layer while they are computed.
 
@@ -199,10 +200,10 @@ class Client(Attachment):
             peer: the receiver; None to push nothing.
             skip_tokens: how many of the first tokens the receiver has already.
             layer_seconds: how long one layer takes to compute, in seconds; 0 if unknown.
+            trace: as for put.
         """
-        return Prefill(
-            self, self._run(operations.begin_prefill(keys, request, peer, skip_tokens, layer_seconds)), request
-        )
+        spec = operations.begin_prefill(keys, request, peer, skip_tokens, layer_seconds, trace)
+        return Prefill(self, self._run(spec), request)
 
     def end_request(
         self,

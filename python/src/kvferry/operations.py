@@ -100,7 +100,7 @@ def recall(
 
 
 def begin_prefill(
-    keys: Sequence[str], request: str, peer: Peer | None, skip_tokens: int, layer_seconds: float
+    keys: Sequence[str], request: str, peer: Peer | None, skip_tokens: int, layer_seconds: float, trace: bytes
 ) -> CallSpec[Reply]:
     """Describe a call that starts a prefill."""
     op = "begin_prefill"
@@ -110,6 +110,7 @@ def begin_prefill(
         "skip": check_number(op, "skip_tokens", skip_tokens),
         "layer_ns": to_nanoseconds(op, "layer_seconds", layer_seconds or None),
         **_peer_entries(op, peer),
+        **({"trace": trace} if trace else {}),
     }
     return CallSpec(op, entries, 0.0, check_reply)
 

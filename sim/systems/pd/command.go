@@ -68,8 +68,13 @@ func GiveCommandAfter(w *Cluster, n *world.Node, delay effects.Duration, c Comma
 	counts[c.Kind]++
 	c.Name = plan.AboutCommand(request, c.Kind, counts[c.Kind])
 	t := uint64(w.AddCommand(c))
-	if put, ok := c.Body.(*engine.Put); ok && w.TracesPuts {
-		put.Trace = TraceOfPut(n.ID, effects.Ticket(t))
+	if w.TracesPuts {
+		switch body := c.Body.(type) {
+		case *engine.Put:
+			body.Trace = TraceOfPut(n.ID, effects.Ticket(t))
+		case *layerwise.Begin:
+			body.Trace = TraceOfPut(n.ID, effects.Ticket(t))
+		}
 	}
 	// A pointer to c would make each c escape to the heap.
 	OnCommandGiven.Report(&w.Panel, n.ID, CommandGiven{n, &w.Commands[t-1], effects.Ticket(t)})

@@ -32,6 +32,10 @@ type CarriedPut struct {
 	Epoch       uint32
 	// OpeningGrant is the grant under which the first layers of these chunks arrived; 0: none have arrived yet.
 	OpeningGrant effects.GrantID
+	// QueuedAt is when the first of the pages began to wait, and ReadyBefore for how long the link to the peer had been up in
+	// total by then (link.Outbound.ReadyTime). The report of the put begins there.
+	QueuedAt    effects.Time
+	ReadyBefore effects.Duration
 }
 
 // A CarriedResult reports what became of a carried put.

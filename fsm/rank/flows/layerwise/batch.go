@@ -150,16 +150,28 @@ func (f *Source) sendBatch(e *flow.Env, h table.Handle, r *run) bool {
 	}
 	f.carried = flow.CarriedPut{
 		Put: engine.Put{
-			Peer: r.peer, Keys: keys, Pages: f.pages, LastChunkTokens: tokens, Timeout: e.Commands.PutTimeout(),
+			Peer: r.peer, Keys: keys, Pages: f.pages, LastChunkTokens: tokens, Timeout: e.Commands.PutTimeout(), Trace: r.trace,
 		},
 		Requester: sourceRef(kindBatch, bh), Request: r.request, Layers: f.cfg.Layers, WholeChunks: r.mode != ByLayer, Epoch: r.epoch,
 		OpeningGrant: r.chunkAt(first.chunk).grant,
 	}
+	f.carried.QueuedAt, f.carried.ReadyBefore = f.firstSaved(b)
 	if opens {
 		b.openedChunks, r.opening = chunks, bh
 	}
 	b.put = e.Carrier.StartCarriedPut(e, &f.carried)
 	return true
+}
+
+// firstSaved returns when the first of a batch's layers was saved, and for how long the link had been up by then.
+func (f *Source) firstSaved(b *batch) (at effects.Time, readyBefore effects.Duration) {
+	at = math.MaxInt64
+	for h := b.items.Front(); h != 0; h = f.items.Next(h) {
+		if x := f.items.Get(h); x.savedAt < at {
+			at, readyBefore = x.savedAt, x.readyBefore
+		}
+	}
+	return at, readyBefore
 }
 
 // firstItem returns the first queued item, or nil. Items of chunks that are whole at the peer are removed from the

@@ -15,6 +15,8 @@ type Begin struct {
 	Skip    uint32
 	// Figures are the measurements from which the way of sending is decided.
 	Figures Figures
+	// Trace is the span of the request, if it is traced.
+	Trace effects.Trace
 }
 
 // Save says that a layer was computed for the first Tokens tokens of a request, and in which pages it is: that layer

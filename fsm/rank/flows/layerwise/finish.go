@@ -22,6 +22,7 @@ func (f *Source) finishRun(e *flow.Env, t effects.Ticket, c *Finish) {
 	at, s := f.saves.Add()
 	*s = save{Op: engine.Op{Pages: s.Pages}}
 	s.BeginCommand(&e.Env, t, nil, c.Pages, r.timeout)
+	r.finishedAt = e.Now
 	r.finishSave, r.chunkCount = at, max(r.base, c.Tokens/e.Cfg.Layout.TokenCount())
 	e.Tickets.Add(t, sourceRef(kindRun, h))
 	e.Timers.Stop(&r.timer)
@@ -32,7 +33,7 @@ func (f *Source) finishRun(e *flow.Env, t effects.Ticket, c *Finish) {
 	if len(c.Pages) > 0 && r.failCode == effects.OK && !r.hasNoPeer() {
 		r.addChunk(c.Key)
 		for layer, page := range c.Pages {
-			f.enqueueLayer(r, at, r.chunkCount-1, uint32(layer), page)
+			f.enqueueLayer(e, r, at, r.chunkCount-1, uint32(layer), page)
 		}
 	}
 	if r.failCode != effects.OK {
@@ -123,7 +124,7 @@ func (f *Source) completeRun(e *flow.Env, h table.Handle, r *run) {
 	e.Tickets.Remove(s.Ticket)
 	s.Deliver(&e.Env, out)
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactLayersEnded, Code: r.failCode, Count: missing, ID: uint64(s.Ticket), Why: out.Why,
+		Fact: effects.FactLayersEnded, Code: r.failCode, Count: missing, ID: uint64(s.Ticket), Why: out.Why, Report: r.report(e),
 	})
 	if s.outlivesRun = s.IsHeld(); s.outlivesRun {
 		f.heldFinishes++
@@ -135,6 +136,14 @@ func (f *Source) completeRun(e *flow.Env, h table.Handle, r *run) {
 		e.Commands.LeaveRequest(&e.Env, r.request, missing, r.failCode)
 	}
 	f.removeRun(e, h, r)
+}
+
+// report returns the times of a run that ends now.
+func (r *run) report(e *flow.Env) *effects.Report {
+	report := effects.Report{Began: r.since, Trace: r.trace}
+	report.Phases[effects.PhaseQueue] = r.finishedAt.Sub(r.since)
+	report.Phases[effects.PhaseWire] = e.Now.Sub(r.finishedAt)
+	return e.Out.CopyReport(report)
 }
 
 // failureReason returns the reason of a failed run for the outcome.

@@ -35,7 +35,7 @@ func (f *Source) saveLayer(e *flow.Env, t effects.Ticket, c *Save) {
 		if r.savedEnds[c.Layer] = i + 1; r.hasNoPeer() || r.chunkAt(i).wholeAtPeer {
 			continue
 		}
-		f.enqueueLayer(r, at, i, c.Layer, c.Pages[i-c.First])
+		f.enqueueLayer(e, r, at, i, c.Layer, c.Pages[i-c.First])
 	}
 	s.Deliver(&e.Env, effects.Deliver{Held: s.itemsLeft > 0})
 	if s.itemsLeft == 0 {
@@ -46,10 +46,11 @@ func (f *Source) saveLayer(e *flow.Env, t effects.Ticket, c *Save) {
 }
 
 // enqueueLayer inserts a layer behind the queued layers of the same chunk.
-func (f *Source) enqueueLayer(r *run, saveHandle table.Handle, chunk, layer uint32, page effects.Page) {
+func (f *Source) enqueueLayer(e *flow.Env, r *run, saveHandle table.Handle, chunk, layer uint32, page effects.Page) {
 	f.saves.Get(saveHandle).itemsLeft++
 	h, x := f.items.Add()
-	*x = item{save: saveHandle, chunk: chunk, layer: layer, page: page, queued: true}
+	*x = item{save: saveHandle, chunk: chunk, layer: layer, page: page, queued: true, savedAt: e.Now,
+		readyBefore: e.Links.Outbound(r.outbound).ReadyTime(e.Now)}
 	c := r.chunkAt(chunk)
 	before := table.Handle(0)
 	if last := f.items.Get(c.lastItem); last != nil && last.queued {

@@ -62,7 +62,9 @@ func (f *Source) Recycle(cfg Config) Source {
 type run struct {
 	id          []byte
 	beginTicket effects.Ticket // ticket of the Begin
-	since       effects.Time   `snap:"skip"` // when the run began; for operators
+	since       effects.Time   `snap:"skip"` // when the run began; for operators and the report
+	finishedAt  effects.Time   `snap:"skip"` // when its Finish was received; for the report
+	trace       effects.Trace  `snap:"skip"`
 	peer        engine.Peer
 	// outbound is the peer in the link room; zero: nothing is sent.
 	outbound table.Handle
@@ -129,6 +131,10 @@ type item struct {
 	layer  uint32
 	page   effects.Page
 	queued bool
+	// savedAt is when the layer was saved, and readyBefore for how long the link to the peer had been up by then. Both are
+	// for the report of the batch.
+	savedAt     effects.Time     `snap:"skip"`
+	readyBefore effects.Duration `snap:"skip"`
 }
 
 // A batch is a put that carries items.
@@ -244,7 +250,7 @@ func (f *Source) startRun(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code
 	}
 	h, r := f.runs.Add()
 	*r = run{
-		id: append(r.id[:0], c.Request...), beginTicket: t, since: e.Now, peer: c.Peer, outbound: to, request: request, figures: c.Figures,
+		id: append(r.id[:0], c.Request...), beginTicket: t, since: e.Now, trace: c.Trace, peer: c.Peer, outbound: to, request: request, figures: c.Figures,
 		base: c.Skip / e.Cfg.Layout.TokenCount(), epoch: 1, savedEnds: r.savedEnds[:0], keys: r.keys[:0], keyEnds: r.keyEnds[:0],
 		chunks: r.chunks[:0],
 	}

@@ -339,6 +339,7 @@ func (f *Source) StartCarriedPut(e *flow.Env, c *flow.CarriedPut) table.Handle {
 	f.carriedCount++
 	*p = putRow{Row: p.Row}
 	p.InitRow(e, &c.Put, &a, sourceRef(timerPut, h))
+	p.BackdateReport(c.QueuedAt, c.ReadyBefore)
 	p.Requester, p.Layers, p.WholeChunks, p.Epoch, p.OpeningGrant = c.Requester, c.Layers, c.WholeChunks, c.Epoch, c.OpeningGrant
 	f.queueOrFail(e, h, p, &a)
 	return h

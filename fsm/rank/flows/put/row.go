@@ -216,6 +216,9 @@ func (r *Row) DeliverOutcome(e *flow.Env, code effects.Code, held bool, stage ef
 		out.Why = r.FinalReason(code, effects.Why{Addr: r.PeerAddr.InitAddr(), Peer: r.PeerID, Stage: stage})
 	}
 	if r.Requester.Owner != kernel.OwnerNone {
+		e.Out.Observe(effects.Observe{
+			Fact: effects.FactLayersSent, Code: code, Count: uint32(len(r.Pages)), ID: r.Operation, Peer: r.PeerID, Report: r.report(e),
+		})
 		r.RecordOutcome(&e.Env, held)
 		e.CarriedResults = append(e.CarriedResults, flow.CarriedResult{
 			Requester: r.Requester, Code: code, Held: r.IsHeld(), NoRoom: r.NoRoom && isTemporary(code), Why: out.Why,

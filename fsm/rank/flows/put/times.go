@@ -33,6 +33,12 @@ func (r *Row) EnterPhase(e *flow.Env, next effects.Phase) {
 	t.since, t.phase, t.readyBefore = e.Now, next, ready
 }
 
+// BackdateReport lets the report of a put that has just been started begin at an earlier instant, at which its pages began
+// to wait. The argument readyBefore is the ReadyTime of the link at that instant.
+func (r *Row) BackdateReport(at effects.Time, readyBefore effects.Duration) {
+	r.times = phaseClock{began: at, since: at, phase: effects.PhaseQueue, readyBefore: readyBefore}
+}
+
 // Began returns when the put began.
 func (r *Row) Began() effects.Time { return r.times.began }
 

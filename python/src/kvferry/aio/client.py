@@ -137,11 +137,11 @@ class Client(Attachment):
         peer: Peer | None = None,
         skip_tokens: int = 0,
         layer_seconds: float = 0.0,
+        trace: bytes = b"",
     ) -> Prefill:
         """Start a request whose chunks are pushed layer by layer while they are computed."""
-        return Prefill(
-            self, await self._run(operations.begin_prefill(keys, request, peer, skip_tokens, layer_seconds)), request
-        )
+        spec = operations.begin_prefill(keys, request, peer, skip_tokens, layer_seconds, trace)
+        return Prefill(self, await self._run(spec), request)
 
     def end_request(
         self,

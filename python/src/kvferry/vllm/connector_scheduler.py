@@ -421,7 +421,8 @@ class ConnectorScheduler:
             receiver = self._find_receiver(request)
             if receiver is not None and not self._away_ranks:
                 prompt = self._sent_prompt(request, prompt_length(request))
-                push = Push(request.request_id, self._choose_send_name(request, receiver), prompt, receiver)
+                name = self._choose_send_name(request, receiver)
+                push = Push(request.request_id, name, prompt, receiver, _trace_of(request))
                 pushes.track_push(push, lambda: request.num_computed_tokens)
         except (ParamsError, UnnamableInputError):
             return

@@ -214,7 +214,9 @@ class LayerPusher:
             remaining_time("begin_prefill", run.deadline)
             keys = self._names.chunk_keys(run.push.prompt)
             peer = peer_for_rank(run.push.receiver, self._names.rank)
-            run.prefill = self._client.begin_prefill(keys=keys, request=run.push.request, peer=peer)
+            run.prefill = self._client.begin_prefill(
+                keys=keys, request=run.push.request, peer=peer, trace=run.push.trace
+            )
             run.first_key = keys[0] if keys else ""
         if copy.pages is None:
             chunks = -(-len(copy.part.blocks) // self._chunk_blocks)

@@ -61,6 +61,7 @@ class Push:
     request: str
     prompt: Prompt
     receiver: Receiver
+    trace: bytes = b""  # as in Save
 
 
 @dataclass(frozen=True)

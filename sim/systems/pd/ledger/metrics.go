@@ -56,7 +56,7 @@ func (*metricOracle) subscribe(l *oracle.Subscriptions[metricOracle]) {
 	oracle.On(l, func(o *metricOracle, _ *oracle.Call, e world.HalfStored) { o.recordMoved(e.Transfer, e.Pair, e.Half) })
 	oracle.On(l, func(o *metricOracle, _ *oracle.Call, e world.PageLoaded) { o.recordLoaded(e.Transfer, e.Pair) })
 	oracle.On(l, func(o *metricOracle, _ *oracle.Call, e world.FactObserved) {
-		if e.Effect.Fact == effects.FactPutEnded {
+		if e.Effect.Fact == effects.FactPutEnded || e.Effect.Fact == effects.FactLayersSent {
 			o.expectStages(e.Node, e.Effect)
 		}
 	})
@@ -445,10 +445,11 @@ func (or *metricOracle) expectStages(n *world.Node, e *effects.Observe) {
 		return
 	}
 	state, outcome, spent := or.stateOf(n), metrics.OutcomeFailed, e.Report.Phases
-	if or.w.Commands[e.ID-1].Code == effects.OK {
+	x := or.oracles().putTimes.stateOf(n).findReported(e)
+	if code := e.Code; e.Fact == effects.FactLayersSent && code == effects.OK || e.Fact == effects.FactPutEnded &&
+		or.w.Commands[e.ID-1].Code == effects.OK {
 		outcome = metrics.OutcomeOK
 	}
-	x := or.oracles().putTimes.stateOf(n).find(effects.Ticket(e.ID))
 	if x != nil && !x.uncertain && or.w.Script == nil && !pd.InfoOf(n).Cfg.Shares {
 		spent = x.spent
 	}

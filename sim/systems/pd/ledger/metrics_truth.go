@@ -54,6 +54,7 @@ var factTruths = [effects.FactCount]struct {
 	effects.FactShared:       {why: "only the first of several equal queries counts; S10 judges the replies"},
 	effects.FactDirectory:    {why: "a fact of directories, not of ranks"},
 	effects.FactRegistered:   {why: "S22 and S28 judge the answers"},
+	effects.FactLayersSent:   {why: "the machine decides which layers it sends together; L11 judges each batch"},
 	effects.FactGrantTraced:  {why: "no request of the simulator is traced"},
 }
 

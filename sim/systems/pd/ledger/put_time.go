@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -33,6 +34,10 @@ func (*putTimeOracle) subscribe(l *oracle.Subscriptions[putTimeOracle]) {
 		if e.Command.Kind == plan.CommandPut {
 			o.recordPut(e.Node, e.Command, e.Ticket)
 		}
+		o.recordLayerCommand(e.Node, e.Command, e.Ticket)
+	})
+	oracle.On(l, func(o *putTimeOracle, _ *oracle.Call, e pd.CommandOutcome) {
+		o.recordLayerOutcome(e.Node, e.Command, e.Effect)
 	})
 	oracle.On(l, func(o *putTimeOracle, _ *oracle.Call, e world.SendingRequest) {
 		o.recordRequest(e.Node, e.Conn, e.Corr, e.Body)
@@ -56,16 +61,30 @@ func (*putTimeOracle) subscribe(l *oracle.Subscriptions[putTimeOracle]) {
 
 // putTimeState records the puts of an incarnation of a node that have no outcome yet, and its links.
 type putTimeState struct {
-	puts          []putTime  `snap:"skip"`
+	puts          []putTime  `snap:"skip"` // and batches of layers
+	runs          []layerRun `snap:"skip"` // layerwise requests
 	links         []linkTime `snap:"skip"`
 	handshakeHost string     `snap:"skip"` // where the newest reply of a handshake came from
 }
 
-func (s *putTimeState) clearForReuse() { *s = putTimeState{puts: s.puts[:0], links: s.links[:0]} }
+func (s *putTimeState) clearForReuse() {
+	*s = putTimeState{puts: s.puts[:0], runs: s.runs[:0], links: s.links[:0]}
+}
 
 // find returns the record of a put, or nil.
 func (s *putTimeState) find(t effects.Ticket) *putTime {
-	if i := slices.IndexFunc(s.puts, func(x putTime) bool { return x.ticket == t }); i >= 0 {
+	if i := slices.IndexFunc(s.puts, func(x putTime) bool { return x.ticket == t && !x.layers }); i >= 0 {
+		return &s.puts[i]
+	}
+	return nil
+}
+
+// findReported returns the record of the put or of the batch of layers that a fact reports, or nil.
+func (s *putTimeState) findReported(e *effects.Observe) *putTime {
+	if e.Fact == effects.FactPutEnded {
+		return s.find(effects.Ticket(e.ID))
+	}
+	if i := slices.IndexFunc(s.puts, func(x putTime) bool { return x.layers && x.operation == e.ID }); i >= 0 {
 		return &s.puts[i]
 	}
 	return nil
@@ -96,9 +115,12 @@ func (l *linkTime) timeUp(now effects.Time) effects.Duration {
 	return l.total
 }
 
-// A putTime is a put, with the time that it has spent in each phase.
+// A putTime is a put or a batch of layers, with the time that it has spent in each phase.
 type putTime struct {
 	ticket    effects.Ticket
+	host      string // of the peer
+	bytes     uint64 // of all pages
+	layers    bool   // a batch of layers: there is no ticket, and no command
 	command   *ops.Put
 	began     effects.Time
 	operation uint64       // zero: no request was sent yet
@@ -115,7 +137,7 @@ type putTime struct {
 // enterPhase ends the present phase of a put and begins another one.
 func (or *putTimeOracle) enterPhase(n *world.Node, x *putTime, next effects.Phase) {
 	now := or.w.ReadClock(n)
-	up := or.stateOf(n).linkOf(x.command.Peer.Host).timeUp(now)
+	up := or.stateOf(n).linkOf(x.host).timeUp(now)
 	took := now.Sub(x.since)
 	if x.phase == effects.PhaseQueue {
 		x.spent[effects.PhaseQueue] += up - x.upBefore
@@ -133,8 +155,12 @@ func (or *putTimeOracle) recordPut(n *world.Node, c *pd.Command, t effects.Ticke
 	}
 	state, now := or.stateOf(n), or.w.ReadClock(n)
 	state.puts = slices.DeleteFunc(state.puts, func(x putTime) bool { return x.over })
+	bytes := uint64(0)
+	for _, p := range body.Pages {
+		bytes += uint64(p.Length)
+	}
 	state.puts = append(state.puts, putTime{
-		ticket: t, command: body, began: now, since: now, phase: effects.PhaseQueue, upBefore: state.linkOf(body.Peer.Host).timeUp(now),
+		ticket: t, host: body.Peer.Host, bytes: bytes, command: body, began: now, since: now, phase: effects.PhaseQueue, upBefore: state.linkOf(body.Peer.Host).timeUp(now),
 	})
 }
 
@@ -158,10 +184,13 @@ func (or *putTimeOracle) recordRequest(n *world.Node, c *world.Conn, corr effect
 		state.puts[i].corr = corr
 		return
 	}
+	if m, ok := or.facts().asRequest(body); ok && or.recordLayerRequest(n, c, corr, m) {
+		return
+	}
 	var of *putTime
 	for i := range state.puts {
 		x := &state.puts[i]
-		if x.over || x.operation != 0 || x.command.Peer.Host != c.Host || !slices.EqualFunc(x.command.Keys, keys, slices.Equal) {
+		if x.over || x.operation != 0 || x.layers || x.host != c.Host || !slices.EqualFunc(x.command.Keys, keys, slices.Equal) {
 			continue
 		}
 		if of != nil { // The engine gave two puts of the same chunks.
@@ -224,6 +253,10 @@ func (or *putTimeOracle) recordFact(n *world.Node, e *effects.Observe) {
 		}
 	case effects.FactPutEnded:
 		or.verifyReport(n, e)
+	case effects.FactLayersSent:
+		or.verifyLayerReport(n, e)
+	case effects.FactLayersEnded:
+		or.verifyRunReport(n, e)
 	default:
 	}
 }
@@ -235,43 +268,61 @@ func (or *putTimeOracle) verifyReport(n *world.Node, e *effects.Observe) {
 		return
 	}
 	or.countJudged(checkPutTime)
-	bytes := uint64(0)
-	for _, p := range x.command.Pages {
-		bytes += uint64(p.Length)
-	}
 	took := or.w.ReadClock(n).Sub(x.began)
-	if r == nil || r.Began != x.began || r.Phases.Sum() != took || r.Bytes != bytes {
+	if r == nil || r.Began != x.began || r.Phases.Sum() != took || r.Bytes != x.bytes {
 		or.fail(checkPutTime, "node %d ends put %d after %d ns and with %d bytes, and reports %+v",
-			n.AsSubject(), oracle.Ticket(x.ticket), took, bytes, r)
+			n.AsSubject(), oracle.Ticket(x.ticket), took, x.bytes, r)
 		return
 	}
-	if x.uncertain || or.w.Script != nil {
+	v := or.comparePhases(n, x, r)
+	if v.void {
 		or.countVoid(checkPutPhases)
 		return
+	}
+	if or.countJudged(checkPutPhases); v.voidWaits {
+		or.countVoid(checkPutWaits)
+	} else {
+		or.countJudged(checkPutWaits)
+	}
+	switch {
+	case v.problem == "":
+	case v.ofWaits:
+		or.fail(checkPutWaits, "node %d ends put %d and reports %s", n.AsSubject(), oracle.Ticket(x.ticket), v.problem)
+	default:
+		or.fail(checkPutPhases, "node %d ends put %d and reports %s", n.AsSubject(), oracle.Ticket(x.ticket), v.problem)
+	}
+}
+
+// A phaseVerdict is the result of comparing the phases of a report with those that the oracle has measured.
+type phaseVerdict struct {
+	void      bool   // nothing can be compared
+	voidWaits bool   // the two phases of waiting can only be compared together
+	problem   string // empty: all phases are equal
+	ofWaits   bool   // the problem is a phase of waiting
+}
+
+// comparePhases compares the phases of a report, and ends the present phase of the put.
+func (or *putTimeOracle) comparePhases(n *world.Node, x *putTime, r *effects.Report) (v phaseVerdict) {
+	if x.uncertain || or.w.Script != nil {
+		return phaseVerdict{void: true}
 	}
 	or.enterPhase(n, x, x.phase)
 	told, measured := r.Phases, x.spent
 	if pd.InfoOf(n).Cfg.Shares {
 		// A link to the same host for shared chunks states its beginning and its end by the same facts.
-		or.countVoid(checkPutWaits)
+		v.voidWaits = true
 		told[effects.PhaseQueue] += told[effects.PhaseHandshake]
 		measured[effects.PhaseQueue] += measured[effects.PhaseHandshake]
 		told[effects.PhaseHandshake], measured[effects.PhaseHandshake] = 0, 0
-	} else {
-		or.countJudged(checkPutWaits)
 	}
-	or.countJudged(checkPutPhases)
 	for p := range effects.PhaseCount {
 		if told[p] == measured[p] {
 			continue
 		}
-		const text = "node %d ends put %d and reports %d ns of its time as %s, and %d ns were"
-		args := []any{n.AsSubject(), oracle.Ticket(x.ticket), told[p], effects.Phase(p), measured[p]}
-		if p := effects.Phase(p); p == effects.PhaseHandshake || p == effects.PhaseQueue {
-			or.fail(checkPutWaits, text, args...)
-		} else {
-			or.fail(checkPutPhases, text, args...)
-		}
-		return
+		phase := effects.Phase(p)
+		v.problem = fmt.Sprintf("%d ns of its time as %s, and %d ns were", told[p], phase, measured[p])
+		v.ofWaits = phase == effects.PhaseHandshake || phase == effects.PhaseQueue
+		return v
 	}
+	return v
 }
