@@ -57,12 +57,13 @@ const (
 	// FactLayersEnded: a request that was pushed layer by layer ended. Code: how. Count: chunks that are missing. ID:
 	// the ticket of its Finish. Report: since its Begin.
 	FactLayersEnded
-	// FactReceived: registered blocks were written, or will not be. Code: how. Count: pages. ID: the ticket.
+	// FactReceived: registered blocks were written, or will not be. Code: how. Count: pages. ID: the ticket. Report: since the
+	// Register.
 	FactReceived
 	// FactWritten: the blocks of a finished request were written for their consumer, or will not be. Code: how. Count:
-	// pages that were written. ID: the ticket.
+	// pages that were written. ID: the ticket. Report: since the Finished.
 	FactWritten
-	// FactRegistered: a registration was answered. Code: how. Count: pages. ID: the grant.
+	// FactRegistered: a registration was answered. Code: how. Count: pages. ID: the grant. Report: since its arrival.
 	FactRegistered
 	// FactEndTold: a receiver was notified of how a request ended, or could not be. Code: how the notification went.
 	// Count: the code in the notification. ID: the ticket.

@@ -19,6 +19,10 @@ type Phase uint8
 //   - A grant was in PhaseQueue until there were pages for it, and in PhaseWire until it ended.
 //   - A request that is pushed layer by layer was in PhaseQueue from its Begin to its Finish, while the engine computed,
 //     and in PhaseWire until its outcome. Its batches, of which several are in flight at a time, have reports of their own.
+//   - A registration of blocks at a producer was in PhaseQueue until its request was computed, in PhaseHandshake until there
+//     was a link to the consumer's pages, and in PhaseWire until nothing wrote any more.
+//   - Registered blocks at the consumer were in PhaseQueue until each producer rank had been asked, then in PhaseWire.
+//   - Blocks that are lent to a consumer were in PhaseWire while any of them was being written, else in PhaseQueue.
 const (
 	// PhaseHandshake: the put waits, and there is no link to its peer.
 	PhaseHandshake Phase = iota

@@ -175,10 +175,10 @@ var callFields = func() (of [callOps]uint64) {
 		CallKeep:           shared,
 		CallSharedFetch:    shared | engineCallTrace,
 		CallRegister: named | blocks | patience | engineCallEngine | engineCallProducers | engineCallRanks |
-			engineCallStages,
+			engineCallStages | engineCallTrace,
 		CallExpect:    named | patience | engineCallProducers,
 		CallNotNeeded: named | patience | engineCallProducers,
-		CallFinished:  named | blocks | patience,
+		CallFinished:  named | blocks | patience | engineCallTrace,
 		CallAborted:   named,
 		CallEnd:       peer | patience | engineCallRequest | engineCallCode | engineCallReason | engineCallTenant,
 	}

@@ -2859,7 +2859,7 @@ var pushRegistrationSchema = schema{
 		"remote_engine_id", "remote_host", "remote_port", "remote_tp_size", "remote_pp_size", "kvf_v",
 		"kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_transfer", "kvf_first", "kvf_ends", "kvf_grant",
 		"kvf_gens", "kvf_granted_ns", "kvf_lease_ns", "kvf_patience_ns", "kvf_clock_ns", "kvf_echo_ns",
-		"kvf_tail", "kvf_caches",
+		"kvf_tail", "kvf_caches", "kvf_trace",
 	},
 	required: 0x3f,
 }
@@ -4328,7 +4328,7 @@ func (e *PushRegistrationExt) countFields() int {
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, len(e.Transfer) > 0,
 		len(e.First) > 0, len(e.Ends) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0,
 		e.LeaseNS != 0, e.PatienceNS != 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0, e.Tail,
-		e.Caches != 0,
+		e.Caches != 0, len(e.Trace) > 0,
 	)
 }
 
@@ -4382,6 +4382,9 @@ func (e *PushRegistrationExt) appendFields(b []byte) []byte {
 	if e.Caches != 0 {
 		b = appendUint(append(b, "\xaakvf_caches"...), e.Caches)
 	}
+	if len(e.Trace) > 0 {
+		b = appendBin(append(b, "\xa9kvf_trace"...), e.Trace)
+	}
 	return b
 }
 
@@ -4423,6 +4426,8 @@ func (e *PushRegistrationExt) decodeField(w *mapReader, at int) {
 		e.Tail = r.readUint32() != 0
 	case 16: // kvf_caches
 		e.Caches = r.readUint64()
+	case 17: // kvf_trace
+		e.Trace = r.readBin(r.lim.MessageBytes, "MessageBytes")
 	}
 }
 

@@ -49,6 +49,7 @@ type PushRegistrationExt struct {
 	Tail bool `wire:"kvf_tail,omitzero,as=flag"`
 	// Caches is a checksum of both ends' kvf_geometry as the consumer received it; 0: not stated.
 	Caches uint64 `wire:"kvf_caches,omitzero"`
+	Trace  []byte `wire:"kvf_trace,omitzero,bin=MessageBytes"` // the consumer's span, as in AllocExt
 }
 
 // A PushProducer is the producer for which a registration is meant. The names are empty if the consumer does not state

@@ -30,7 +30,7 @@ func drawPush(t *rapid.T, of Message) Message {
 				small.Draw(t, "version"), drawUUID(t), drawUUID(t), n.Draw(t, "op"), small.Draw(t, "try"), text.Draw(t, "transfer"),
 				groups.Draw(t, "first"), groups.Draw(t, "ends"), n.Draw(t, "grant"), rapid.SliceOfN(n, 0, 40).Draw(t, "lives"),
 				instant.Draw(t, "granted"), n.Draw(t, "lease"), n.Draw(t, "patience"),
-				stamps(), rapid.Bool().Draw(t, "tail"), n.Draw(t, "caches"),
+				stamps(), rapid.Bool().Draw(t, "tail"), n.Draw(t, "caches"), text.Draw(t, "trace"),
 			}
 		}
 		return m

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
@@ -37,6 +38,7 @@ type Registration struct {
 	// Timeout limits the time until the outcome; 0 selects push_registration_timeout. An earlier deadline of the
 	// context takes precedence.
 	Timeout time.Duration
+	Trace   effects.TraceContext // the caller's span (WithTracer)
 }
 
 // A Reception is a Registration in progress. Invariant (M3, M8): the blocks belong to the node until the channel of
@@ -83,7 +85,7 @@ func (c Consumer) Register(ctx context.Context, r Registration) (*Reception, err
 	f, err := startAsync(ctx, n, op, &register.Register{
 		Request: []byte(r.Request), Transfer: []byte(r.Transfer), Engine: []byte(r.Engine), Producers: r.Producers,
 		Ranks: uint32(r.Ranks), Stages: uint32(r.Stages), Blocks: r.Blocks,
-		Timeout: commandTimeout(ctx, r.Timeout, n.cfg.RegisterTimeout),
+		Timeout: commandTimeout(ctx, r.Timeout, n.cfg.RegisterTimeout), Trace: n.startSpan(r.Trace),
 	}, func(out Outcome) ReceptionResult {
 		return ReceptionResult{Pages: out.Hits, InUse: out.InUse, Err: outcomeError(ctx, op, out)}
 	})

@@ -24,7 +24,8 @@ type FinishedRequest struct {
 	Request  string // the engine's own id of the request
 	Transfer string // id that the router gives the transfer at both ends; empty: the ends are matched by Request
 	Blocks   []Blocks
-	Lease    time.Duration // 0: kv_lease_duration. An earlier deadline of the context replaces it
+	Lease    time.Duration        // 0: kv_lease_duration. An earlier deadline of the context replaces it
+	Trace    effects.TraceContext // the caller's span (WithTracer)
 }
 
 // A Lending represents finished blocks that are lent until they are written. The blocks must not change until
@@ -62,7 +63,7 @@ func (p Producer) LendBlocks(ctx context.Context, x FinishedRequest) (*Lending, 
 	}
 	f, err := startAsync(ctx, n, op, &register.Finished{
 		Request: []byte(x.Request), Transfer: []byte(x.Transfer), Blocks: x.Blocks,
-		Lease: commandTimeout(ctx, x.Lease, n.cfg.RegistrationLease),
+		Lease: commandTimeout(ctx, x.Lease, n.cfg.RegistrationLease), Trace: n.startSpan(x.Trace),
 	}, func(out Outcome) LendingResult {
 		return LendingResult{Pages: out.Sent, NotNeeded: out.Skipped > 0, InUse: out.InUse, Err: outcomeError(ctx, op, out)}
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -36,13 +37,17 @@ type arrival struct {
 }
 
 // tracedOracle judges that reports have the traces of their puts, at the node of the put and at the peer.
-func tracedOracle(puts, grants, refusals, layers *int) oracle.Oracle {
+func tracedOracle(puts, grants, refusals, layers, written *int) oracle.Oracle {
 	return oracle.New("traces", "a report has the trace of its put", func(l *oracle.Subscriptions[tracedGrants]) {
 		oracle.On(l, func(g *tracedGrants, _ *oracle.Call, e *effects.Command) {
 			switch x := e.Body.(type) {
 			case *engine.Put:
 				g.contexts = append(g.contexts, x.Trace.Context)
 			case *layerwise.Begin:
+				g.contexts = append(g.contexts, x.Trace.Context)
+			case *register.Register:
+				g.contexts = append(g.contexts, x.Trace.Context)
+			case *register.Finished:
 				g.contexts = append(g.contexts, x.Trace.Context)
 			}
 		})
@@ -51,6 +56,11 @@ func tracedOracle(puts, grants, refusals, layers *int) oracle.Oracle {
 			var offer protocol.PullReadyNotif
 			lim := protocol.DefaultLimits()
 			switch {
+			case e.Channel == effects.ChannelRegister:
+				var registration protocol.PushRegistration
+				if registration.Decode(e.Body, &lim) == nil {
+					g.arrivals = append(g.arrivals, arrival{effects.TraceFromWire(registration.Ext.Trace), c.Node(), c.LocalTime()})
+				}
 			case e.Channel != effects.ChannelAlloc:
 			case m.Decode(e.Body, &lim) == nil && len(m.Keys) > 0:
 				g.arrivals = append(g.arrivals, arrival{effects.TraceFromWire(m.Ext.Trace), c.Node(), c.LocalTime()})
@@ -73,6 +83,11 @@ func tracedOracle(puts, grants, refusals, layers *int) oracle.Oracle {
 				}
 			case e.Fact == effects.FactLayersSent:
 				*layers++
+			case e.Fact == effects.FactRegistered:
+				*written++
+				if !slices.Contains(g.arrivals, arrival{e.Report.Trace.Context, c.Node(), e.Report.Began}) {
+					c.Fail("node %d reports %s with %+v", c.Node(), e.Fact, *e.Report)
+				}
 			case e.Fact == effects.FactAllocRefused:
 				if !slices.Contains(g.arrivals, arrival{e.Report.Trace.Context, c.Node(), e.Report.Began}) {
 					c.Fail("node %d reports %s with %+v", c.Node(), e.Fact, *e.Report)
@@ -96,8 +111,8 @@ func TestTracesChangeNothing(t *testing.T) {
 	if testing.Short() {
 		seeds = 8
 	}
-	compared, puts, grants, refusals, layers := 0, 0, 0, 0, 0
-	for _, profile := range []string{"calm", "crash", "leased", "pull", "starve", "both", "swarm", "layerwise"} {
+	compared, puts, grants, refusals, layers, written := 0, 0, 0, 0, 0, 0
+	for _, profile := range []string{"calm", "crash", "leased", "pull", "starve", "both", "swarm", "layerwise", "register"} {
 		for seed := range seeds {
 			p, err := Expand(seed, profile)
 			if err != nil {
@@ -111,7 +126,7 @@ func TestTracesChangeNothing(t *testing.T) {
 					}
 				}}
 				if traced {
-					o.Oracles = []oracle.Oracle{tracedOracle(&puts, &grants, &refusals, &layers)}
+					o.Oracles = []oracle.Oracle{tracedOracle(&puts, &grants, &refusals, &layers, &written)}
 				}
 				return lines, mustRun(t, o)
 			}
@@ -131,8 +146,9 @@ func TestTracesChangeNothing(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d runs, %d reports of puts, %d of grants, %d of refusals, %d of batches of layers", compared, puts, grants, refusals, layers)
-	if compared < int(seeds) || puts == 0 || grants == 0 || refusals == 0 || layers == 0 {
+	t.Logf("%d runs, %d reports of puts, %d of grants, %d of refusals, %d of batches of layers, %d of registrations", compared, puts,
+		grants, refusals, layers, written)
+	if compared < int(seeds) || puts == 0 || grants == 0 || refusals == 0 || layers == 0 || written == 0 {
 		t.Error("too little was compared")
 	}
 }

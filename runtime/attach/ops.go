@@ -257,7 +257,7 @@ func handleLease(ctx context.Context, a *args) outcome {
 func handleRegister(ctx context.Context, a *args) outcome {
 	r, err := a.node.Consumer().Register(ctx, runtime.Registration{
 		Request: a.request, Transfer: a.transfer, Engine: a.engine, Producers: a.producers, Ranks: a.ranks,
-		Stages: a.stages, Blocks: a.blocks, Timeout: a.timeout,
+		Stages: a.stages, Blocks: a.blocks, Timeout: a.timeout, Trace: a.trace,
 	})
 	if err != nil {
 		return outcome{err: err}
@@ -289,7 +289,7 @@ func handleDecline(ctx context.Context, a *args) outcome {
 // answer's field Skipped is 1 if the blocks were not needed.
 func handleLendBlocks(ctx context.Context, a *args) outcome {
 	l, err := a.node.Producer().LendBlocks(ctx, runtime.FinishedRequest{Request: a.request, Transfer: a.transfer,
-		Blocks: a.blocks, Lease: a.timeout})
+		Blocks: a.blocks, Lease: a.timeout, Trace: a.trace})
 	if err != nil {
 		return outcome{err: err}
 	}

@@ -339,11 +339,20 @@ var reportSpans = [effects.FactCount]reportSpan{
 	effects.FactPutEnded:     {name: "kvferry.put", kind: span.Producer},
 	effects.FactLayersEnded:  {name: "kvferry.push_layers", kind: span.Producer, phases: layersPhases},
 	effects.FactLayersSent:   {name: "kvferry.put", kind: span.Producer, isChild: true},
+	effects.FactReceived:     {name: "kvferry.register", kind: span.Client, phases: registerPhases},
+	effects.FactWritten:      {name: "kvferry.lend", kind: span.Producer, phases: lendPhases},
+	effects.FactRegistered:   {"kvferry.put", span.Producer, true, registeredPhases},
 	effects.FactGrantTraced:  {"kvferry.receive", span.Consumer, true, receivePhases},
 	effects.FactAllocRefused: {"kvferry.receive", span.Consumer, true, receivePhases},
 }
 
 var layersPhases = [effects.PhaseCount]string{effects.PhaseQueue: "compute", effects.PhaseWire: "finish"}
+
+var (
+	registerPhases   = [effects.PhaseCount]string{effects.PhaseQueue: "ask", effects.PhaseWire: "land"}
+	lendPhases       = [effects.PhaseCount]string{effects.PhaseQueue: "wait_registrations"}
+	registeredPhases = [effects.PhaseCount]string{effects.PhaseQueue: "wait_computed"}
+)
 
 var receivePhases = [effects.PhaseCount]string{effects.PhaseQueue: "wait_pages", effects.PhaseWire: "land"}
 

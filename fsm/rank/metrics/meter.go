@@ -176,7 +176,8 @@ func (m *Meter) recordFact(e *effects.Observe) {
 	c := m.factOf(e.Fact, e.Code)
 	c.Times++
 	c.Items += uint64(e.Count)
-	if e.Fact != effects.FactPutEnded && e.Fact != effects.FactLayersSent || e.Report == nil {
+	isPut := e.Fact == effects.FactPutEnded || e.Fact == effects.FactLayersSent || e.Fact == effects.FactRegistered
+	if !isPut || e.Report == nil {
 		return
 	}
 	for p, took := range e.Report.Phases {

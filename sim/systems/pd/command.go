@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -73,6 +74,10 @@ func GiveCommandAfter(w *Cluster, n *world.Node, delay effects.Duration, c Comma
 		case *engine.Put:
 			body.Trace = TraceOfPut(n.ID, effects.Ticket(t))
 		case *layerwise.Begin:
+			body.Trace = TraceOfPut(n.ID, effects.Ticket(t))
+		case *register.Register:
+			body.Trace = TraceOfPut(n.ID, effects.Ticket(t))
+		case *register.Finished:
 			body.Trace = TraceOfPut(n.ID, effects.Ticket(t))
 		}
 	}

@@ -66,7 +66,7 @@ var Flow = pd.Flow{
 		{Kind: wantFinished, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
 		{Kind: wantAborted}, {Kind: wantExpect}, {Kind: wantNotNeeded},
 	},
-	Oracles: []oracle.Oracle{codesOracle, abortOracle, limitsOracle},
+	Oracles: []oracle.Oracle{codesOracle, abortOracle, limitsOracle, timesOracle},
 }
 
 // flowWord is the word of the plan for registered blocks. All jobs of the world are then requests of the two engines.

@@ -250,7 +250,8 @@ func (f *Source) startRun(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code
 	}
 	h, r := f.runs.Add()
 	*r = run{
-		id: append(r.id[:0], c.Request...), beginTicket: t, since: e.Now, trace: c.Trace, peer: c.Peer, outbound: to, request: request, figures: c.Figures,
+		id: append(r.id[:0], c.Request...), beginTicket: t, since: e.Now, trace: c.Trace,
+		peer: c.Peer, outbound: to, request: request, figures: c.Figures,
 		base: c.Skip / e.Cfg.Layout.TokenCount(), epoch: 1, savedEnds: r.savedEnds[:0], keys: r.keys[:0], keyEnds: r.keyEnds[:0],
 		chunks: r.chunks[:0],
 	}

@@ -34,6 +34,37 @@ type batch struct {
 	consumers geometry.Neighbours
 	// repliedRanks are the consumer ranks that were answered, in order.
 	repliedRanks []uint32
+	// writes is the number of writes in flight, since is when the last change from or to 0 was, and written is the time for
+	// which there was one before that. All are for the report.
+	writes  uint32           `snap:"skip"`
+	since   effects.Time     `snap:"skip"`
+	written effects.Duration `snap:"skip"`
+	trace   effects.Trace    `snap:"skip"`
+}
+
+// beginWrite and endWrite record for the report that a registration of the batch is being written, and is no more.
+func (b *batch) beginWrite(now effects.Time) {
+	if b.writes++; b.writes == 1 {
+		b.since = now
+	}
+}
+
+func (b *batch) endWrite(now effects.Time) {
+	if b.writes--; b.writes == 0 {
+		b.written += now.Sub(b.since)
+	}
+}
+
+// report returns the times of a loan that ends now: it waited for registrations, or some were written.
+func (b *batch) report(e *flow.Env) *effects.Report {
+	report := effects.Report{Began: b.startedAt, Trace: b.trace}
+	written := b.written
+	if b.writes > 0 {
+		written += e.Now.Sub(b.since)
+	}
+	report.Phases[effects.PhaseQueue] = e.Now.Sub(b.startedAt) - written
+	report.Phases[effects.PhaseWire] = written
+	return e.Out.CopyReport(report)
 }
 
 // startBatch handles a Finished. A Finished that cannot be accepted is refused at once and changes nothing.
@@ -91,7 +122,7 @@ func (p *Producer) addBatch(e *flow.Env, t effects.Ticket, x *Finished) (effects
 	*b = batch{
 		ticket: t, name: b.name, blocks: b.blocks, pages: append(b.pages[:0], p.pages...), startedAt: e.Now,
 		leaseEnd: e.Now.Add(cmp.Or(x.Lease, p.cfg.RegistrationLease)), engine: b.engine[:0], request: b.request[:0],
-		repliedRanks: b.repliedRanks[:0],
+		repliedRanks: b.repliedRanks[:0], trace: x.Trace,
 	}
 	b.name.copyFrom(x.Transfer, x.Request)
 	b.blocks.copyFrom(p.blocks)
@@ -204,7 +235,7 @@ func (p *Producer) deliverOutcome(e *flow.Env, h table.Handle, b *batch) {
 		d.Why = &why
 	}
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactWritten, Code: b.code, Count: b.sentPages, ID: uint64(b.ticket), Why: d.Why,
+		Fact: effects.FactWritten, Code: b.code, Count: b.sentPages, ID: uint64(b.ticket), Why: d.Why, Report: b.report(e),
 	})
 	if !d.Held {
 		releasePages(e.Pool, b.pages)

@@ -33,6 +33,7 @@ type Register struct {
 	Ranks, Stages uint32
 	Blocks        []geometry.Blocks
 	Timeout       effects.Duration // 0: the configured default
+	Trace         effects.Trace    // the span of the reception, of which the producers are told; zero: not traced
 }
 
 // Finished lends the blocks of a computed request to the consumer that registers for the request. The outcome is OK
@@ -42,6 +43,7 @@ type Finished struct {
 	Request, Transfer []byte
 	Blocks            []geometry.Blocks
 	Lease             effects.Duration // 0: the configured default
+	Trace             effects.Trace    // the span of the loan; zero: not traced
 }
 
 // Aborted says that a request will not be finished, or that its lent blocks must not be written any more.

@@ -65,10 +65,15 @@ type reception struct {
 	openGrants     uint32
 	delivered      bool
 	blocksReturned bool
-	timeout        effects.Duration
-	deadline       effects.Time
-	grantsEnd      effects.Time   // end of the grants
-	timer          kernel.TimerID `snap:"set"`
+	trace          effects.Trace `snap:"skip"`
+	startedAt      effects.Time  `snap:"skip"` // for the report
+	// unsentParts is the number of parts whose registration was never sent, and sentAt is when that of the last one was.
+	unsentParts uint32       `snap:"skip"`
+	sentAt      effects.Time `snap:"skip"`
+	timeout     effects.Duration
+	deadline    effects.Time
+	grantsEnd   effects.Time   // end of the grants
+	timer       kernel.TimerID `snap:"set"`
 	// plans says, as far as known, which rank writes which pages.
 	plans []partPlan
 	code  effects.Code
@@ -93,6 +98,7 @@ type part struct {
 	phase       partPhase
 	operation   uint64
 	attempt     uint32
+	asked       bool `snap:"skip"` // a registration was sent once; for the report
 	// reregistrations counts replies that the time was over, or that the peer does not know this node, after which the
 	// part was registered again.
 	reregistrations uint32

@@ -115,7 +115,7 @@ func (p *Producer) joinBatch(e *flow.Env, h table.Handle, x *registration, batch
 	}
 	code, why = p.pairPages(e, x, b, &peerGeometry)
 	p.parkedByName.removeRow(e, &x.name, h)
-	x.batch, x.phase = batchHandle, regLinkTried
+	x.batch, x.phase, x.matchedAt = batchHandle, regLinkTried, e.Now
 	b.registrationCount++
 	// Without pairs, the sibling ranks of this producer write everything that the registration asks for.
 	if code != effects.OK || len(x.pairs) == 0 {
@@ -210,7 +210,8 @@ func (p *Producer) alignTail(x *registration, b *batch) {
 // write has settled.
 func (p *Producer) startWrite(e *flow.Env, h table.Handle, x *registration, peerLink effects.Link) {
 	e.Timers.Stop(&x.timer)
-	x.phase, x.link = regWriting, peerLink
+	x.phase, x.link, x.writeAt = regWriting, peerLink, e.Now
+	p.batches.Get(x.batch).beginWrite(e.Now)
 	x.transfer.Begin(&e.Env, effects.Transfer{
 		Link: peerLink, Peer: x.peerID, Grant: x.grant, Pairs: x.pairs, Since: x.grantedAfter, NotAfter: x.writeUntil,
 	}, producerRef(kindRegistration, h))
@@ -242,6 +243,7 @@ func (p *Producer) onSettled(e *flow.Env, h table.Handle) {
 }
 
 func (p *Producer) finishWrite(e *flow.Env, h table.Handle, x *registration) {
+	p.batches.Get(x.batch).endWrite(e.Now)
 	code := x.code
 	var why *effects.Why
 	if code != effects.OK {

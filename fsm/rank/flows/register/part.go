@@ -102,6 +102,10 @@ func (c *Consumer) sendRegistration(e *flow.Env, h table.Handle, p *part, conn e
 	}
 	p.phase, p.registrationConn, p.registrationInFlight = partRegistering, conn, true
 	p.attempt++
+	if !p.asked {
+		p.asked, r.sentAt = true, e.Now
+		r.unsentParts--
+	}
 	m := &c.registration
 	*m = protocol.PushRegistration{
 		RequestID: r.request, EngineID: []byte(c.cfg.EngineID), Host: []byte(c.cfg.SideHost), Port: uint32(c.cfg.SidePort),
@@ -116,6 +120,7 @@ func (c *Consumer) sendRegistration(e *flow.Env, h table.Handle, p *part, conn e
 			Attempt: p.attempt, Transfer: r.transfer, First: m.Ext.First[:0], Ends: m.Ext.Ends[:0], Grant: uint64(p.grant),
 			Generations: m.Ext.Generations[:0], GrantedNS: int64(p.grantedAt), LeaseNS: uint64(max(0, r.grantsEnd.Sub(p.grantedAt))),
 			PatienceNS: uint64(max(0, r.deadline.Sub(e.Now))), Caches: p.cacheSum, Stamps: remote.ClockStamps(e.Now),
+			Trace: r.trace.Context.Wire(),
 		},
 	}
 	// A group that is not listed has no blocks, and runs from zero to zero.

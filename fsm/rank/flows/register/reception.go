@@ -56,6 +56,7 @@ func (c *Consumer) addReception(e *flow.Env, t effects.Ticket, x *Register) (eff
 		engine: append(r.engine[:0], x.Engine...), blocks: r.blocks, pages: append(r.pages[:0], c.pages...),
 		parts: r.parts[:0], ranks: x.Ranks, stages: x.Stages, partCount: uint32(len(peers)), unfinishedParts: uint32(len(peers)),
 		timeout: timeout, deadline: e.Now.Add(timeout), plans: r.plans[:0],
+		trace: x.Trace, startedAt: e.Now, unsentParts: uint32(len(peers)),
 	}
 	r.blocks.copyFrom(x.Blocks)
 	r.grantsEnd = r.deadline.Add(e.Cfg.LeaseGuard)
@@ -262,13 +263,28 @@ func (c *Consumer) deliverOutcome(e *flow.Env, r *reception) {
 	}
 	e.Tickets.Remove(r.ticket)
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactReceived, Code: r.code, Count: uint32(len(r.pages)), ID: uint64(r.ticket), Why: d.Why,
+		Fact: effects.FactReceived, Code: r.code, Count: uint32(len(r.pages)), ID: uint64(r.ticket), Why: d.Why, Report: r.report(e),
 	})
 	if !d.Held {
 		c.returnBlocks(e, r)
 	}
 	e.Out.Deliver(d)
 	e.Timers.Stop(&r.timer)
+}
+
+// report returns the times of a reception that ends now.
+func (r *reception) report(e *flow.Env) *effects.Report {
+	report := effects.Report{Began: r.startedAt, Trace: r.trace}
+	for i := range r.pages {
+		report.Bytes += uint64(r.pages[i].Length)
+	}
+	sentAt := e.Now
+	if r.unsentParts == 0 {
+		sentAt = r.sentAt
+	}
+	report.Phases[effects.PhaseQueue] = sentAt.Sub(r.startedAt)
+	report.Phases[effects.PhaseWire] = e.Now.Sub(sentAt)
+	return e.Out.CopyReport(report)
 }
 
 // returnBlocks returns the blocks to the engine. Invariant: nothing can be written into them any more (M4).

@@ -48,6 +48,10 @@ type registration struct {
 	transfer  transfer.Transfer
 	link      effects.Link
 	code      effects.Code
+	arrivedAt effects.Time         `snap:"skip"` // when the first attempt was received
+	matchedAt effects.Time         `snap:"skip"` // when a batch matched; zero: none has
+	writeAt   effects.Time         `snap:"skip"` // when the write began; zero: it has not
+	trace     effects.TraceContext `snap:"skip"` // the consumer's span
 }
 
 type registrationPhase uint8
@@ -179,6 +183,7 @@ func (p *Producer) handleRegistration(e *flow.Env, ev *effects.Received) {
 		engine: append(x.engine[:0], m.EngineID...), blocks: x.blocks, grant: effects.GrantID(m.Ext.Grant),
 		generations: append(x.generations[:0], m.Ext.Generations...), replayEnd: replayEnd, pairs: x.pairs[:0], rank: p.peerGeometry.Rank,
 		cacheSum: Checksum(e.Links.IncarnationByClass(class).Geometry(), p.ownNumbers), isTail: m.Ext.Tail,
+		arrivedAt: e.Now, trace: effects.TraceFromWire(m.Ext.Trace),
 	}
 	x.name.copyFrom(m.Ext.Transfer, m.RequestID)
 	x.blocks.copyFrom(p.blocks)
@@ -305,10 +310,14 @@ func (p *Producer) refuseRegistration(e *flow.Env, request effects.Request, self
 	why *effects.Why) {
 	m := &p.registration
 	why.Stage = effects.StageAsk
-	e.Out.Observe(effects.Observe{
+	fact := effects.Observe{
 		Fact: effects.FactAllocRefused, Code: code, Count: uint32(len(m.Ext.Generations)), ID: m.Ext.Operation,
 		Peer: effects.Incarnation(m.Ext.Incarnation), Why: why,
-	})
+	}
+	if trace := effects.TraceFromWire(m.Ext.Trace); trace != (effects.TraceContext{}) {
+		fact.Report = e.Out.CopyReport(effects.Report{Began: e.Now, Trace: effects.Trace{Context: trace}})
+	}
+	e.Out.Observe(fact)
 	p.sendReply(e, request, selfID, m.Ext.Operation, m.Ext.Stamps.ClockNS, code, why)
 }
 
@@ -345,6 +354,7 @@ func (p *Producer) finishRegistration(e *flow.Env, h table.Handle, code effects.
 	p.addReplayRecord(e, x.class, x.peerID, x.operation, code, x.replayEnd)
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactRegistered, Code: code, Count: uint32(len(x.generations)), ID: uint64(x.grant), Peer: x.peerID, Why: why,
+		Report: x.report(e),
 	})
 	p.share.Release(x.class)
 	p.byOperation.Remove(table.Hash(x.operation, x.peerID[:]), h)
@@ -358,6 +368,26 @@ func (p *Producer) finishRegistration(e *flow.Env, h table.Handle, code effects.
 	if batchHandle != 0 {
 		p.recordRegistrationEnd(e, batchHandle, rank, pages, code, why)
 	}
+}
+
+// report returns the times of a registration that is answered now: it waited for its batch, then for the link to the
+// consumer's pages, then it was written.
+func (x *registration) report(e *flow.Env) *effects.Report {
+	report := effects.Report{Began: x.arrivedAt, Trace: effects.Trace{Context: x.trace}}
+	for i := range x.pairs {
+		report.Bytes += uint64(x.pairs[i].Local.Length)
+	}
+	matchedAt, writeAt := x.matchedAt, x.writeAt
+	if matchedAt == 0 {
+		matchedAt = e.Now
+	}
+	if writeAt == 0 {
+		writeAt = e.Now
+	}
+	report.Phases[effects.PhaseQueue] = matchedAt.Sub(x.arrivedAt)
+	report.Phases[effects.PhaseHandshake] = writeAt.Sub(matchedAt)
+	report.Phases[effects.PhaseWire] = e.Now.Sub(writeAt)
+	return e.Out.CopyReport(report)
 }
 
 // admitSender returns the class of the consumer that sent a withdrawal or an errand message. It reports false if the

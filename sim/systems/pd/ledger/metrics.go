@@ -56,7 +56,8 @@ func (*metricOracle) subscribe(l *oracle.Subscriptions[metricOracle]) {
 	oracle.On(l, func(o *metricOracle, _ *oracle.Call, e world.HalfStored) { o.recordMoved(e.Transfer, e.Pair, e.Half) })
 	oracle.On(l, func(o *metricOracle, _ *oracle.Call, e world.PageLoaded) { o.recordLoaded(e.Transfer, e.Pair) })
 	oracle.On(l, func(o *metricOracle, _ *oracle.Call, e world.FactObserved) {
-		if e.Effect.Fact == effects.FactPutEnded || e.Effect.Fact == effects.FactLayersSent {
+		if e.Effect.Fact == effects.FactPutEnded || e.Effect.Fact == effects.FactLayersSent ||
+			e.Effect.Fact == effects.FactRegistered {
 			o.expectStages(e.Node, e.Effect)
 		}
 	})
@@ -446,7 +447,7 @@ func (or *metricOracle) expectStages(n *world.Node, e *effects.Observe) {
 	}
 	state, outcome, spent := or.stateOf(n), metrics.OutcomeFailed, e.Report.Phases
 	x := or.oracles().putTimes.stateOf(n).findReported(e)
-	if code := e.Code; e.Fact == effects.FactLayersSent && code == effects.OK || e.Fact == effects.FactPutEnded &&
+	if e.Fact != effects.FactPutEnded && e.Code == effects.OK || e.Fact == effects.FactPutEnded &&
 		or.w.Commands[e.ID-1].Code == effects.OK {
 		outcome = metrics.OutcomeOK
 	}

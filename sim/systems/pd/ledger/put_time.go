@@ -84,6 +84,9 @@ func (s *putTimeState) findReported(e *effects.Observe) *putTime {
 	if e.Fact == effects.FactPutEnded {
 		return s.find(effects.Ticket(e.ID))
 	}
+	if e.Fact == effects.FactRegistered {
+		return nil // An oracle of package register measures the times.
+	}
 	if i := slices.IndexFunc(s.puts, func(x putTime) bool { return x.layers && x.operation == e.ID }); i >= 0 {
 		return &s.puts[i]
 	}
@@ -160,7 +163,8 @@ func (or *putTimeOracle) recordPut(n *world.Node, c *pd.Command, t effects.Ticke
 		bytes += uint64(p.Length)
 	}
 	state.puts = append(state.puts, putTime{
-		ticket: t, host: body.Peer.Host, bytes: bytes, command: body, began: now, since: now, phase: effects.PhaseQueue, upBefore: state.linkOf(body.Peer.Host).timeUp(now),
+		ticket: t, host: body.Peer.Host, bytes: bytes, command: body, began: now, since: now, phase: effects.PhaseQueue,
+		upBefore: state.linkOf(body.Peer.Host).timeUp(now),
 	})
 }
 
