@@ -24,6 +24,8 @@ type CacheQueryExt struct {
 	PatienceNS uint64   `wire:"kvf_patience_ns,omitzero"`
 	Request    []byte   `wire:"kvf_req,omitzero"`  // the proxy's id of the request, may be empty
 	Done       []uint64 `wire:"kvf_done,omitzero"` // grants that end: the prefill rank no longer reads the pages
+	// Trace is the prefill rank's span, as in AllocExt.
+	Trace []byte `wire:"kvf_trace,omitzero,bin=MessageBytes"`
 }
 
 // A CacheQueryResponse is the reply to a CacheQueryRequest. Between kvferry nodes the chunks are the longest prefix of

@@ -1147,7 +1147,7 @@ var cacheQueryRequestSchema = schema{
 	tagged: true,
 	names: []string{
 		tagField, "keys", "kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req",
-		"kvf_done",
+		"kvf_done", "kvf_trace",
 	},
 	required: 0x2,
 }
@@ -2994,7 +2994,7 @@ var ascendBatchedLookupAndGetMsgSchema = schema{
 	names: []string{
 		tagField, "lookup_id", "receiver_id", "keys", "mem_indexes", "buffer_uuids", "pull_mode", "kvf_v",
 		"kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_patience_ns", "kvf_grant", "kvf_gens",
-		"kvf_granted_ns", "kvf_lease_ns", "kvf_clock_ns", "kvf_echo_ns",
+		"kvf_granted_ns", "kvf_lease_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_trace",
 	},
 	required: 0x1e,
 }
@@ -4045,7 +4045,7 @@ func (e *CacheQueryExt) recycleFields() CacheQueryExt { return CacheQueryExt{Don
 func (e *CacheQueryExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
-		len(e.Request) > 0, len(e.Done) > 0,
+		len(e.Request) > 0, len(e.Done) > 0, len(e.Trace) > 0,
 	)
 }
 
@@ -4072,6 +4072,9 @@ func (e *CacheQueryExt) appendFields(b []byte) []byte {
 	if len(e.Done) > 0 {
 		b = appendUints(append(b, "\xa8kvf_done"...), e.Done)
 	}
+	if len(e.Trace) > 0 {
+		b = appendBin(append(b, "\xa9kvf_trace"...), e.Trace)
+	}
 	return b
 }
 
@@ -4095,6 +4098,8 @@ func (e *CacheQueryExt) decodeField(w *mapReader, at int) {
 		e.Request = r.readText()
 	case 7: // kvf_done
 		e.Done = r.readUint64s(e.Done)
+	case 8: // kvf_trace
+		e.Trace = r.readBin(r.lim.MessageBytes, "MessageBytes")
 	}
 }
 
@@ -4448,7 +4453,7 @@ func (e *P2PGetExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0, e.Stamps.ClockNS != 0,
-		e.Stamps.EchoNS != 0,
+		e.Stamps.EchoNS != 0, len(e.Trace) > 0,
 	)
 }
 
@@ -4487,6 +4492,9 @@ func (e *P2PGetExt) appendFields(b []byte) []byte {
 	if e.Stamps.EchoNS != 0 {
 		b = appendUint(append(b, "\xabkvf_echo_ns"...), uint64(e.Stamps.EchoNS))
 	}
+	if len(e.Trace) > 0 {
+		b = appendBin(append(b, "\xa9kvf_trace"...), e.Trace)
+	}
 	return b
 }
 
@@ -4518,6 +4526,8 @@ func (e *P2PGetExt) decodeField(w *mapReader, at int) {
 		e.Stamps.ClockNS = r.readInstant()
 	case 11: // kvf_echo_ns
 		e.Stamps.EchoNS = r.readInstant()
+	case 12: // kvf_trace
+		e.Trace = r.readBin(r.lim.MessageBytes, "MessageBytes")
 	}
 }
 

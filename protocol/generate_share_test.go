@@ -40,6 +40,7 @@ var (
 				Operation: genUint64.Draw(t, "op"), Attempt: genUint32.Draw(t, "try"),
 				PatienceNS: genUint64.Draw(t, "patience"), Grant: genUint64.Draw(t, "grant"),
 				GrantedNS: genInstant.Draw(t, "granted"), LeaseNS: genUint64.Draw(t, "lease"), Stamps: genStamps.Draw(t, "stamps"),
+				Trace: genText.Draw(t, "trace"),
 			}
 			if rapid.Bool().Draw(t, "generations") {
 				m.Ext.Generations = rapid.SliceOfN(genUint64, pages, pages).Draw(t, "gens")

@@ -200,6 +200,7 @@ var (
 				Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), To: genUUID.Draw(t, "to"),
 				Operation: genUint64.Draw(t, "op"), Attempt: genUint32.Draw(t, "try"),
 				PatienceNS: genUint64.Draw(t, "patience"), Request: genText.Draw(t, "req"), Done: genList.Draw(t, "done"),
+				Trace: genText.Draw(t, "trace"),
 			}
 		}
 		return m

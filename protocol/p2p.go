@@ -54,7 +54,8 @@ type P2PGetExt struct {
 	GrantedNS int64 `wire:"kvf_granted_ns,omitzero"`
 	// LeaseNS is, in push mode, how long the grant is in force from GrantedNS on; nanoseconds.
 	LeaseNS uint64 `wire:"kvf_lease_ns,omitzero"`
-	Stamps  Stamps `wire:",inline"` // the requester's
+	Stamps  Stamps `wire:",inline"`                             // the requester's
+	Trace   []byte `wire:"kvf_trace,omitzero,bin=MessageBytes"` // the requester's span, as in AllocExt
 }
 
 // validate checks that a push names a page for each key.

@@ -93,7 +93,7 @@ func (s Sender) Recall(ctx context.Context, c Recall) (res RecallResult, err err
 		body := &recall.Recall{
 			Peer: recall.Peer(c.Peer), Request: request, Keys: keys[res.Hits : res.Hits+fits],
 			Pages:   append([]effects.Page(nil), c.Pages.pages[at:at+fits]...),
-			Timeout: commandTimeout(ctx, max(time.Until(until), 1), 0),
+			Timeout: commandTimeout(ctx, max(time.Until(until), 1), 0), Trace: call.trace.Context,
 		}
 		group, err := c.Pages.lendPages("recall", func() (*commandGroup, error) {
 			return n.submitAll("recall", classWork, []effects.CommandBody{body}, func([]*Ticket) {})

@@ -145,6 +145,7 @@ func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 		return nil, err
 	}
 	call := n.startCall("kvferry.shared_get", g.Trace)
+	g.Trace = call.trace.Context
 	until, request, keys := n.sharedGetDeadline(&g), []byte(g.Request), keysToBytes(g.Keys)
 	var pages []effects.Page
 	var releases []effects.CommandBody
@@ -195,7 +196,7 @@ func (n *Node) bringChunks(ctx context.Context, op string, g *SharedGet, mode p2
 			"at most the size of a message", "raise limits.message_bytes at both ends, or shorten the model's name")
 	}
 	t, err := n.submitCommand(op, classWork, &p2p.Bring{From: p2p.Peer(g.From), Request: request, Keys: rest[:fits], Mode: mode,
-		Timeout: commandTimeout(ctx, max(time.Until(until), 1), 0)})
+		Timeout: commandTimeout(ctx, max(time.Until(until), 1), 0), Trace: g.Trace})
 	if err != nil {
 		return Outcome{}, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/runtime/span"
 )
 
 // SharedFetch names chunks that an engine fetches from this node or from peers with its own device code.
@@ -34,6 +35,9 @@ func (s Sharing) Lease(ctx context.Context, g SharedGet) (leased int, err error)
 		e.Code = effects.Unsupported
 		return 0, e
 	}
+	if n.tracer == nil || !span.IsSampled(g.Trace) {
+		g.Trace = effects.TraceContext{}
+	}
 	keys, until := keysToBytes(g.Keys), n.sharedGetDeadline(&g)
 	for leased < len(keys) {
 		out, err := n.bringChunks(ctx, op, &g, p2p.Delayed, keys[leased:], leased, until)
@@ -58,7 +62,9 @@ func (s Sharing) Fetch(ctx context.Context, f SharedFetch) (taken int, err error
 	call := s.node.startCall("kvferry.shared_fetch", f.Trace)
 	defer func() { call.end(f.Request, taken, err) }()
 	until := s.node.sharedGetDeadline(&f.SharedGet)
-	leased, failed := s.Lease(ctx, f.SharedGet)
+	g := f.SharedGet
+	g.Trace = call.trace.Context
+	leased, failed := s.Lease(ctx, g)
 	if leased == 0 {
 		return 0, failed
 	}

@@ -93,7 +93,7 @@ extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: 128
 	}
 	if !slices.Equal(sent.ended, []string{"kvferry.recall "}) ||
 		!slices.Equal(sent.reports, []effects.Fact{effects.FactPutEnded, effects.FactPutEnded}) ||
-		!slices.Equal(received.reports, []effects.Fact{effects.FactGrantTraced}) {
+		!slices.Equal(received.reports, []effects.Fact{effects.FactGrantTraced, effects.FactRecalled}) {
 		t.Errorf("the nodes report %q, %v and %v", sent.ended, sent.reports, received.reports)
 	}
 }

@@ -339,6 +339,8 @@ var reportSpans = [effects.FactCount]reportSpan{
 	effects.FactPutEnded:     {name: "kvferry.put", kind: span.Producer},
 	effects.FactLayersEnded:  {name: "kvferry.push_layers", kind: span.Producer, phases: layersPhases},
 	effects.FactLayersSent:   {name: "kvferry.put", kind: span.Producer, isChild: true},
+	effects.FactRecalled:     {"kvferry.recalled", span.Server, true, answerPhases},
+	effects.FactShared:       {"kvferry.share", span.Server, true, answerPhases},
 	effects.FactReceived:     {name: "kvferry.register", kind: span.Client, phases: registerPhases},
 	effects.FactWritten:      {name: "kvferry.lend", kind: span.Producer, phases: lendPhases},
 	effects.FactRegistered:   {"kvferry.put", span.Producer, true, registeredPhases},
@@ -349,6 +351,7 @@ var reportSpans = [effects.FactCount]reportSpan{
 var layersPhases = [effects.PhaseCount]string{effects.PhaseQueue: "compute", effects.PhaseWire: "finish"}
 
 var (
+	answerPhases     = [effects.PhaseCount]string{effects.PhaseQueue: "answer"}
 	registerPhases   = [effects.PhaseCount]string{effects.PhaseQueue: "ask", effects.PhaseWire: "land"}
 	lendPhases       = [effects.PhaseCount]string{effects.PhaseQueue: "wait_registrations"}
 	registeredPhases = [effects.PhaseCount]string{effects.PhaseQueue: "wait_computed"}

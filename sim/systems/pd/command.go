@@ -7,6 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
 	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -75,6 +77,10 @@ func GiveCommandAfter(w *Cluster, n *world.Node, delay effects.Duration, c Comma
 			body.Trace = TraceOfPut(n.ID, effects.Ticket(t))
 		case *layerwise.Begin:
 			body.Trace = TraceOfPut(n.ID, effects.Ticket(t))
+		case *recall.Recall:
+			body.Trace = TraceOfPut(n.ID, effects.Ticket(t)).Context
+		case *p2p.Bring:
+			body.Trace = TraceOfPut(n.ID, effects.Ticket(t)).Context
 		case *register.Register:
 			body.Trace = TraceOfPut(n.ID, effects.Ticket(t))
 		case *register.Finished:

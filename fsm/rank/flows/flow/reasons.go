@@ -38,12 +38,19 @@ func (e *Env) ReportRefusal(from Sender, peer protocol.UUID, code effects.Code, 
 		why.Name, why.Peer = e.PeerName(from.Class), fact.Peer
 		fact.Why = why
 	}
-	if from.Trace != (effects.TraceContext{}) {
-		report := effects.Report{Began: from.ArrivedAt, Trace: effects.Trace{Context: from.Trace}}
-		report.Phases[effects.PhaseQueue] = e.Now.Sub(from.ArrivedAt)
-		fact.Report = e.Out.CopyReport(report)
-	}
+	fact.Report = e.TraceReport(from.Trace, from.ArrivedAt)
 	e.Out.Observe(fact)
+}
+
+// TraceReport returns the report of a peer's request that arrived at an instant and has been answered now, or nil if the
+// request has no trace. All of its time is in PhaseQueue.
+func (e *Env) TraceReport(trace effects.TraceContext, arrivedAt effects.Time) *effects.Report {
+	if trace == (effects.TraceContext{}) {
+		return nil
+	}
+	report := effects.Report{Began: arrivedAt, Trace: effects.Trace{Context: trace}}
+	report.Phases[effects.PhaseQueue] = e.Now.Sub(arrivedAt)
+	return e.Out.CopyReport(report)
 }
 
 // NoRoom returns which of the bounded resources a pending request lacks, and the configuration key that bounds the

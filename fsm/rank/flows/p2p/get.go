@@ -28,6 +28,7 @@ type Bring struct {
 	Keys    [][]byte
 	Timeout effects.Duration // 0: the configured default
 	Mode    Mode
+	Trace   effects.TraceContext // the span of the get, of which peers are told
 }
 
 // Mode is the way in which chunks are transferred.
@@ -63,6 +64,7 @@ func (*Bring) IsCommand() {}
 // delivered, the get remains until nothing stores into its pages, no late reply can name a loan, and the peer was
 // told that the loan is finished with.
 type getRow struct {
+	trace  effects.TraceContext `snap:"skip"`
 	ticket effects.Ticket
 	// search is the search that began the get; zero: an engine began it.
 	search      table.Handle

@@ -96,6 +96,7 @@ func (f *Requester) sendRequest(e *flow.Env, h table.Handle, r *getRow) {
 			Version: link.VersionMax, Generations: m.Ext.Generations[:0], Incarnation: protocol.UUID(r.selfID),
 			To: protocol.UUID(r.peerID), Operation: r.operation,
 			Attempt: r.attempt, PatienceNS: uint64(max(0, r.deadline.Sub(e.Now))),
+			Trace: r.trace.Wire(),
 		},
 	}
 	for i := int(r.presentCount); i < r.keyCount(); i++ {

@@ -71,6 +71,7 @@ func (f *Requester) startGet(e *flow.Env, t effects.Ticket, search table.Handle,
 		ticket: t, search: search, lookupID: append(r.lookupID[:0], c.Request...), keys: r.keys[:0], keyEnds: r.keyEnds[:0],
 		requestHash: e.Store.HashRequest(c.Request), timeout: timeout, deadline: e.Now.Add(timeout), presentCount: present,
 		peer: peer, peerAddr: addr, operation: f.lastOperation, mode: c.Mode, pageIndexes: r.pageIndexes[:0],
+		trace: c.Trace,
 	}
 	for _, key := range c.Keys {
 		r.keys = append(r.keys, key...)

@@ -14,6 +14,7 @@ import (
 // pinned from the arrival of the request until all copies have settled, and the only reply is sent then. Invariant:
 // nothing is lent that a device may still store into (M1), and nothing that is lent keeps the store from making room.
 type copyRow struct {
+	requestTrace
 	request   effects.Request `snap:"skip"` // the latest attempt
 	clockEcho int64           // clock reading of that attempt
 	loan      table.Handle    // the pinned originals
@@ -78,7 +79,8 @@ func (o *Owner) startCopy(e *flow.Env, ev *effects.Received, request loan.Reques
 	request.Row = h
 	pinned, originals := o.loans.HoldForCopy(&e.Env, &e.Store, request)
 	*x = copyRow{
-		request: ev.Request, clockEcho: m.Ext.Stamps.ClockNS, loan: pinned, class: request.Class, peerID: request.Reader.PeerID,
+		requestTrace: o.traceOfRequest(e),
+		request:      ev.Request, clockEcho: m.Ext.Stamps.ClockNS, loan: pinned, class: request.Class, peerID: request.Reader.PeerID,
 		selfID: request.Reader.SelfID,
 		copies: x.copies.Recycle(), intactCopies: len(originals),
 	}
@@ -164,7 +166,8 @@ func (o *Owner) finishCopy(e *flow.Env, h table.Handle, x *copyRow) {
 	if a := e.ForArena(); x.code == effects.OK {
 		l := o.loans.LendCopies(&e.Env, &e.Store, x.loan, x.copies.KeepFirst(&a, x.intactCopies))
 		o.addLoanToReply(e, l)
-		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Count: uint32(x.intactCopies), ID: l.GrantID(), Peer: x.peerID})
+		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Count: uint32(x.intactCopies), ID: l.GrantID(), Peer: x.peerID,
+			Report: x.report(e)})
 	} else {
 		x.copies.DropTargets(&a)
 		o.loans.ReleasePrefix(&e.Env, &e.Store, x.loan)
@@ -173,7 +176,7 @@ func (o *Owner) finishCopy(e *flow.Env, h table.Handle, x *copyRow) {
 			*why = effects.Why{Field: "copy to the arena", Ours: x.code.String()}
 		}
 		o.addReason(x.code, why)
-		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Code: x.code, Peer: x.peerID})
+		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Code: x.code, Peer: x.peerID, Report: x.report(e)})
 	}
 	if peerGone { // The peer cannot reach lent pages before it has completed another handshake.
 		e.Out.Mark(Marks.NotIntroduced)

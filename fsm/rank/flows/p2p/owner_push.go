@@ -17,6 +17,7 @@ import (
 // arrival of the request until the write has settled, and the only reply is sent then. Invariant: the reply says that
 // nothing of this node writes any more (M4).
 type pushRow struct {
+	requestTrace
 	request        effects.Request `snap:"skip"` // the latest attempt
 	clockEcho      int64           // clock reading of that attempt
 	loan           table.Handle    // the pinned chunks
@@ -90,7 +91,8 @@ func (o *Owner) startPush(e *flow.Env, ev *effects.Received, request loan.Reques
 		return
 	}
 	x := pushRow{
-		request: ev.Request, clockEcho: m.Ext.Stamps.ClockNS, class: request.Class, peerID: request.Reader.PeerID,
+		requestTrace: o.traceOfRequest(e),
+		request:      ev.Request, clockEcho: m.Ext.Stamps.ClockNS, class: request.Class, peerID: request.Reader.PeerID,
 		selfID:    request.Reader.SelfID,
 		operation: m.Ext.Operation, writeGrant: effects.GrantID(m.Ext.Grant), replayEnd: over,
 	}

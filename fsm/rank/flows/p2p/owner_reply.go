@@ -182,10 +182,28 @@ func (o *Owner) lendPrefix(e *flow.Env, ev *effects.Received, request loan.Reque
 		o.addLoanToReply(e, x)
 		e.Out.Observe(effects.Observe{
 			Fact: effects.FactShared, Count: uint32(len(x.Pages())), ID: x.GrantID(), Peer: request.Reader.PeerID,
+			Report: o.traceOfRequest(e).report(e),
 		})
 	}
 	o.sendReply(e, ev, o.reply.Append(e.Out.Arena()))
 }
+
+// A requestTrace is the span of a peer that a request for chunks names, if it is traced, and when the request arrived.
+type requestTrace struct {
+	trace     effects.TraceContext `snap:"skip"`
+	arrivedAt effects.Time         `snap:"skip"`
+}
+
+// traceOfRequest returns the trace of the request in o.getMessage, which has just arrived.
+func (o *Owner) traceOfRequest(e *flow.Env) (t requestTrace) {
+	if t.arrivedAt = e.Now; o.getMessage.HasExt {
+		t.trace = effects.TraceFromWire(o.getMessage.Ext.Trace)
+	}
+	return t
+}
+
+// report returns the report of a request that is answered now, or nil if the request is not traced.
+func (t requestTrace) report(e *flow.Env) *effects.Report { return e.TraceReport(t.trace, t.arrivedAt) }
 
 // handleRepeat answers a repeated operation that has a loan, with the same pages and the remaining time (M6).
 func (o *Owner) handleRepeat(e *flow.Env, ev *effects.Received, x *loan.Loan, operationHash uint64) {
@@ -259,7 +277,7 @@ func (o *Owner) refuseGet(e *flow.Env, ev *effects.Received, code effects.Code, 
 	why.Stage = effects.StageAsk
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactShared, Code: code, Count: uint32(len(o.getMessage.Keys)), ID: uint64(ev.Conn),
-		Peer: effects.Incarnation(o.getMessage.Ext.Incarnation), Why: &why,
+		Peer: effects.Incarnation(o.getMessage.Ext.Incarnation), Why: &why, Report: o.traceOfRequest(e).report(e),
 	})
 	o.sendReply(e, ev, o.reply.Append(e.Out.Arena()))
 }

@@ -117,6 +117,7 @@ func (o *Owner) finishPush(e *flow.Env, h table.Handle, x *pushRow) {
 	}
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactShared, Code: x.code, Count: o.reply.HitChunks, ID: uint64(x.writeGrant), Peer: x.peerID,
+		Report: x.report(e),
 	})
 	e.Out.Reply(effects.Reply{Request: x.request, Body: e.Out.Cut(o.reply.Append(e.Out.Arena()))})
 	o.addReplayRecord(e, x.class, x.peerID, x.operation, x.code, x.replayEnd)

@@ -55,7 +55,8 @@ type Recall struct {
 	Request []byte // the id of the request, for logs of the peer; may be empty
 	Keys    [][]byte
 	Pages   []effects.Page
-	Timeout effects.Duration // how long the recall may take; 0: the configured default
+	Timeout effects.Duration     // how long the recall may take; 0: the configured default
+	Trace   effects.TraceContext // the span of the recall, of which the peer is told
 }
 
 // IsCommand marks a Recall as a command body.

@@ -38,6 +38,7 @@ func (f *Source) Recycle(cfg Config, peersMax uint32) Source {
 // stays until nothing touches the recall's pages and the peer has been told that the lease is no longer needed.
 type recallRow struct {
 	engine.Op
+	trace       effects.TraceContext `snap:"skip"`
 	keys        []byte
 	keyEnds     []uint32 // keyEnds[i] is the end of key i in keys
 	requestID   []byte
@@ -128,6 +129,7 @@ func (f *Source) startRecall(e *flow.Env, t effects.Ticket, c *Recall) {
 	*r = recallRow{
 		Op: engine.Op{Pages: r.Pages}, keys: r.keys[:0], keyEnds: r.keyEnds[:0], requestID: append(r.requestID[:0], c.Request...),
 		peer: peer, peerAddr: c.Peer.linkAddr(), peerConn: connHandle, operation: f.lastOperation,
+		trace: c.Trace,
 	}
 	r.BeginCommand(&e.Env, t, c.Keys, c.Pages, timeout)
 	for _, key := range c.Keys {

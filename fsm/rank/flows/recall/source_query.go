@@ -60,6 +60,7 @@ func (f *Source) sendMessage(e *flow.Env, h table.Handle, r *recallRow, kind uin
 	}
 	if kind == kindQuery {
 		m.Ext.PatienceNS, m.Ext.Request = uint64(max(0, r.Deadline.Sub(e.Now))), r.requestID
+		m.Ext.Trace = r.trace.Wire()
 	} else {
 		m.Ext.Done = append(m.Ext.Done, uint64(r.readGrant))
 	}

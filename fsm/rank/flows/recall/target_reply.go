@@ -100,6 +100,7 @@ func (f *Target) lendPrefix(e *flow.Env, ev *effects.Received, request loan.Requ
 		f.addLoanToReply(e, x)
 		e.Out.Observe(effects.Observe{
 			Fact: effects.FactRecalled, Count: uint32(len(x.Pages())), ID: f.reply.Ext.Grant, Peer: request.Reader.PeerID,
+			Report: f.report(e),
 		})
 	}
 	f.sendReply(e, ev)
@@ -159,9 +160,17 @@ func (f *Target) refuseQuery(e *flow.Env, ev *effects.Received, code effects.Cod
 	why.Stage = effects.StageAsk
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactRecalled, Code: code, Count: uint32(len(f.query.Keys)), ID: uint64(ev.Conn),
-		Peer: effects.Incarnation(f.query.Ext.Incarnation), Why: &why,
+		Peer: effects.Incarnation(f.query.Ext.Incarnation), Why: &why, Report: f.report(e),
 	})
 	f.sendReply(e, ev)
+}
+
+// report returns the report of a query that has been answered, or nil if it is not traced. A query is answered at once.
+func (f *Target) report(e *flow.Env) *effects.Report {
+	if !f.query.HasExt {
+		return nil
+	}
+	return e.TraceReport(effects.TraceFromWire(f.query.Ext.Trace), e.Now)
 }
 
 // forbidQuery refuses a query because of the identity of its sender. A sender without our extensions is told of no

@@ -314,9 +314,7 @@ func (p *Producer) refuseRegistration(e *flow.Env, request effects.Request, self
 		Fact: effects.FactAllocRefused, Code: code, Count: uint32(len(m.Ext.Generations)), ID: m.Ext.Operation,
 		Peer: effects.Incarnation(m.Ext.Incarnation), Why: why,
 	}
-	if trace := effects.TraceFromWire(m.Ext.Trace); trace != (effects.TraceContext{}) {
-		fact.Report = e.Out.CopyReport(effects.Report{Began: e.Now, Trace: effects.Trace{Context: trace}})
-	}
+	fact.Report = e.TraceReport(effects.TraceFromWire(m.Ext.Trace), e.Now)
 	e.Out.Observe(fact)
 	p.sendReply(e, request, selfID, m.Ext.Operation, m.Ext.Stamps.ClockNS, code, why)
 }
