@@ -480,6 +480,11 @@ prometheus-test: ## The alerts and the board with a real Prometheus, which scrap
 kubernetes-test: build ## The manifests of deploy/kubernetes and the examples, rendered and checked without a cluster.
 	cd tools/kubernetes && $(GO) vet ./... && KVFERRY=$(CURDIR)/bin/kvferry $(GO) test -count=1 ./...
 
+.PHONY: collector-test
+collector-test: ## A trace through OpenTelemetry's own collector, whose file is read. The first time it is downloaded and built.
+	cd tools/collector && $(GO) build -o $(CACHE)/bin/collector .
+	KVFERRY_COLLECTOR=$(CACHE)/bin/collector $(GO) test ./runtime/tracing -run TestRealCollector -count=1 -v
+
 .PHONY: example-vllm
 example-vllm: wheel $(VLLM_READY) ## examples/vllm-pd: prefill and decode engines behind the proxy, against one alone; of the wheel.
 	$(PY)/bin/ruff check --no-cache --config python/pyproject.toml examples/vllm-pd

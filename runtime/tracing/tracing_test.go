@@ -229,13 +229,16 @@ func newEngine(t *testing.T, work func(ctx context.Context, request string, pare
 	return u
 }
 
-// A request of a client is one trace: the proxy, the requests to both engines, the put, what the receiver did for it, and
-// the get. Each span has its parent and lies within it, but for what the receiver does after the put has its outcome.
-func TestOneTrace(t *testing.T) {
-	at := newCollector(t)
+// client is the traceparent of a client, without its flags.
+const client = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
+
+// sendRequests sends a request with a sampled trace and one with a trace that is not sampled through a proxy, a prefill and
+// a decode node, which send their spans to a collector. It returns their tracers, which are closed.
+func sendRequests(t *testing.T, endpoint string) map[string]*tracing.Tracer {
+	t.Helper()
 	tracers := map[string]*tracing.Tracer{}
 	for _, service := range []string{"prefill", "decode", "proxy"} {
-		tracers[service] = openTracer(t, at.URL, service, 0)
+		tracers[service] = openTracer(t, endpoint, service, 0)
 	}
 	from, to := openNode(t, "sender", runtime.WithTracer(tracers["prefill"])), openNode(t, "receiver", runtime.WithTracer(tracers["decode"]))
 	prefill := newEngine(t, func(ctx context.Context, request string, parent effects.TraceContext) error {
@@ -253,7 +256,6 @@ func TestOneTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const client = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	send := func(parent string) {
@@ -283,6 +285,14 @@ func TestOneTrace(t *testing.T) {
 	for _, tracer := range tracers {
 		closeTracer(t, tracer)
 	}
+	return tracers
+}
+
+// A request of a client is one trace: the proxy, the requests to both engines, the put, what the receiver did for it, and
+// the get. Each span has its parent and lies within it, but for what the receiver does after the put has its outcome.
+func TestOneTrace(t *testing.T) {
+	at := newCollector(t)
+	tracers := sendRequests(t, at.URL)
 	want := span.ParseParent(client + "01")
 	at.mu.Lock()
 	for _, s := range at.spans {
