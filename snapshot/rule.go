@@ -66,6 +66,8 @@ type Walker struct {
 	unused     map[*Rule]bool
 	clonePlans map[reflect.Type]*clonePlan
 	hashPlans  map[reflect.Type]*hashPlan
+	codePlans  map[codePlanKey]*codePlan
+	codeMemo   map[codeTarget]uint64 // reused by Encode
 
 	memo  map[unsafe.Pointer]unsafe.Pointer // copies of pointers in the present clone
 	arena arena
