@@ -31,3 +31,14 @@ func SameMachine[T any](m *MachineHasher, a, b *T, now effects.Time) bool {
 	m.hasher.w.Now = int64(now)
 	return snapshot.Hash(m.hasher.walker, a) == snapshot.Hash(m.hasher.walker, b)
 }
+
+// EncodeMachine appends the state of a machine to b, as bytes from which DecodeMachine makes an equal machine.
+func EncodeMachine[T any](m *MachineHasher, b []byte, machine *T) []byte {
+	return snapshot.Encode(m.hasher.walker, b, machine)
+}
+
+// DecodeMachine gives a machine, which was made with the same configuration as the encoded one, the encoded state. The
+// memory of the state is limited to memoryMax bytes.
+func DecodeMachine[T any](m *MachineHasher, into *T, b []byte, memoryMax uint64) error {
+	return snapshot.Decode(m.hasher.walker, into, b, memoryMax)
+}

@@ -18,7 +18,7 @@ var promises = map[string]string{
 	"S12": "a reference from before a restart is never honoured after it",
 	"S15": "no read lands in a staging page that a scatter still reads, no more pages are used for staging than were " +
 		"set aside, and the engine receives its chunks in order and complete",
-	"S16": "same seed, same event log",
+	"S16": "same seed, same event log; a machine restored from a checkpoint continues alike",
 	"S17": "tables stay within bounds and are empty when nothing is open, except for ready chunks, links and entries " +
 		"with a time to live",
 	"S18": "a peer that dies or starves delays no other peer beyond its share, and the failure of a command fails no " +

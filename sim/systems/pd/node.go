@@ -21,6 +21,8 @@ type RankInfo struct {
 	Cfg         rank.Config
 	Incarnation effects.Incarnation
 	Key         identity.Key
+	seed        uint64       // the machine's seed
+	startedAt   effects.Time // when the machine was made
 	// calleeNames by which this incarnation introduces itself to the nodes that it calls, by node number, computed on
 	// first use
 	calleeNames []effects.Incarnation
@@ -141,7 +143,8 @@ func (w *Cluster) BootNode(n *world.Node) (world.Pools, error) {
 	if !ok {
 		former = new(rank.Rank)
 	}
-	machine, err := rank.Recycle(former, cfg, seed, w.ReadClock(n))
+	start := w.ReadClock(n)
+	machine, err := rank.Recycle(former, cfg, seed, start)
 	if err != nil {
 		return world.Pools{}, err
 	}
@@ -154,7 +157,7 @@ func (w *Cluster) BootNode(n *world.Node) (world.Pools, error) {
 			n.Listens = slices.Concat(n.Listens, f.ListenChannels(n))
 		}
 	}
-	n.State = &RankInfo{Cfg: cfg, Incarnation: machine.Incarnation(), Key: cfg.Key,
+	n.State = &RankInfo{Cfg: cfg, Incarnation: machine.Incarnation(), Key: cfg.Key, seed: seed, startedAt: start,
 		callerNames: map[effects.Incarnation]effects.Incarnation{}}
 	size, err := cfg.Layout.PageBytes()
 	reads := cfg.PullTTL

@@ -99,6 +99,7 @@ type Oracles struct {
 	domains        domainOracle
 	putTimes       putTimeOracle
 	metrics        metricOracle
+	checkpoints    checkpointOracle
 }
 
 // Ledger is the definition of the oracles of ranks, combined into a single oracle, because these oracles read each
@@ -177,6 +178,7 @@ var Ledger = oracle.New("ledger", "ranks keep the promises of docs/safety.md", f
 	addOracle(l, func(o *Oracles) *domainOracle { return &o.domains })
 	addOracle(l, func(o *Oracles) *putTimeOracle { return &o.putTimes })
 	addOracle(l, func(o *Oracles) *metricOracle { return &o.metrics })
+	addOracle(l, func(o *Oracles) *checkpointOracle { return &o.checkpoints })
 })
 
 // oraclePointer is the constraint on the pointer type of an oracle that can be added to [Ledger].
