@@ -94,15 +94,15 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 		return nil, err
 	}
 	madeAt := now()
-	if err := b.startRecording(&machine, seed, madeAt, draft.Incarnation()); err != nil {
-		return nil, err
-	}
 	r, err := rank.New(machine, seed, madeAt)
 	if err != nil {
 		return nil, machineConfigError(err)
 	}
 	if r.Incarnation() != draft.Incarnation() || r.Buffer() != draft.Buffer() {
 		panic("BUG: one key gave two identities")
+	}
+	if err := b.startRecording(r, &machine, seed, madeAt); err != nil {
+		return nil, err
 	}
 	first := effects.Page{Pool: b.driver.memory.servedPool().ID()}
 	n := &Node{role: b.cfg.Role, layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages,
@@ -135,6 +135,9 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 	}
 	n.loop.onSetback, n.loop.recorder = n.logClockSetback, b.recorder
 	go n.loop.run()
+	if after := b.cfg.Recorder.StuckAfter; b.recorder != nil && after > 0 {
+		go n.watchOperations(after)
+	}
 	return n, nil
 }
 

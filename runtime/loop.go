@@ -121,10 +121,14 @@ func (l *loop) run() {
 	}
 }
 
-// flushRecording writes what was recorded. A panic of the loop ends the process, and the last steps are those that explain
-// it.
+// flushRecording writes what was recorded, and saves the recording after a failed assertion, because the last steps are
+// those that explain it: the ring of a node that is started again in the same process goes on.
 func (l *loop) flushRecording() {
-	if l.recorder != nil {
+	switch {
+	case l.recorder == nil:
+	case l.event != nil: // A step has panicked.
+		_, _ = saveRecording(l, recording.OnFailure) // The log has the error.
+	default:
 		l.recorder.Flush(recordingTimeout)
 	}
 }

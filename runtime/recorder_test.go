@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -95,7 +96,11 @@ func TestRecordingOfAFailure(t *testing.T) {
 	if err := n.Close(within(t)); runtime.CodeOf(err) != effects.Failed {
 		t.Error(err)
 	}
-	r := wantSameEffects(t, onlyRecording(t, cfg))
+	names := recordingsIn(t, cfg.Recorder.Dir) // The ring has one file, and the failure has saved one.
+	if len(names) != 2 || !strings.Contains(names[1], "-failure-") {
+		t.Fatalf("recordings %q", names)
+	}
+	r := wantSameEffects(t, names[1])
 	if r.Failed == "" || !strings.Contains(n.Err().Error(), r.Failed) || !strings.Contains(r.Trace[len(r.Trace)-1], "SendDone") {
 		t.Errorf("the node failed: %v; its replay: %+v", n.Err(), r)
 	}
@@ -188,4 +193,37 @@ func pushAndGet(b *testing.B, s, r *runtime.Node, pages *runtime.Pages, keys []s
 	}
 	wantReturned(b, res)
 	return taken
+}
+
+// A node saves its recording when it is asked to, and when an operation is in progress for too long; other operations do
+// not make it save another one.
+func TestSavedRecordings(t *testing.T) {
+	cfg := withRecorder(t, receiverConfig(t, "shm", nil))
+	cfg.Recorder.Saved, cfg.Recorder.StuckAfter = 4, 200*time.Millisecond
+	n := open(t, cfg)
+	name, err := n.SaveRecording(recording.OnSignal)
+	if err != nil || !strings.Contains(name, "-signal-") {
+		t.Fatalf("%q, %v", name, err)
+	}
+	wantSameEffects(t, name)
+	got := make(chan error)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // A get of a chunk that never comes.
+		_, err := n.Receiver().Get(ctx, runtime.Get{Request: "stuck", Keys: keysOf("stuck", 1), Timeout: limit})
+		got <- err
+	}()
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		status, _ := n.Recording()
+		if len(status.Saved) == 2 {
+			if r := wantSameEffects(t, status.Saved[1]); !strings.Contains(status.Saved[1], "-stuck-") || r.Steps == 0 {
+				t.Errorf("%+v", r)
+			}
+			break
+		} else if time.Since(begin) > limit {
+			t.Fatalf("after %v: %+v", limit, status)
+		}
+	}
+	cancel()
+	<-got
+	mustClose(t, n)
 }

@@ -53,6 +53,7 @@ a restart.`,
 			attachConfig.Node, attachConfig.Limits = n.Node.Node, &cfg.Limits
 			attachConfig.Poll = cfg.Poll
 			defer source.reloadOnHangup(n)()
+			defer saveOnSignal(n, log)()
 			serveErr := serveEngines(cmd, n, attachConfig)
 			// The context has ended; closing has time limits of its own.
 			return errors.Join(serveErr, n.closeWithNPU(context.WithoutCancel(cmd.Context())))

@@ -67,6 +67,7 @@ chunks to an engine must give the layout here: check it with kvferry config chec
 			log.Info("serving", "role", cfg.Role, "incarnation", uuid.UUID(id).String(), "pages", cfg.Pages, "page_bytes",
 				cfg.PageBytes)
 			defer source.reloadOnHangup(n)()
+			defer saveOnSignal(n, log)()
 			stopOperators, _, err := n.serveOperators()
 			if err != nil {
 				return errors.Join(err, n.closeWithNPU(context.WithoutCancel(cmd.Context())))

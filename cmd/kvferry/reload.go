@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/recording"
 )
 
 // A reloader reads the configuration of a process again on SIGHUP: C is *config.Config or *config.Directory. What can
@@ -42,19 +45,34 @@ func (r *reloader[C]) reload() {
 }
 
 // reloadOnHangup calls reload for each SIGHUP until the returned function is called.
-func reloadOnHangup(reload func()) (stop func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+func reloadOnHangup(reload func()) (stop func()) { return callOnSignal(syscall.SIGHUP, reload) }
+
+// saveOnSignal saves the recording of a node's state machine on each SIGUSR1, until the returned function is called. A
+// node without a recorder says so in its log.
+func saveOnSignal(n interface {
+	SaveRecording(why recording.Trigger) (name string, err error)
+}, log *slog.Logger) (stop func()) {
+	return callOnSignal(syscall.SIGUSR1, func() {
+		if _, err := n.SaveRecording(recording.OnSignal); errors.Is(err, runtime.ErrNotRecorded) {
+			log.Warn("SIGUSR1 saves the recording of the state machine, and there is none", "err", err)
+		}
+	})
+}
+
+// callOnSignal calls f for each of these signals, one call at a time, until the returned function is called.
+func callOnSignal(of os.Signal, f func()) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, of)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for range hangups {
-			reload()
+		for range signals {
+			f()
 		}
 	}()
 	return func() {
-		signal.Stop(hangups)
-		close(hangups) // No more signals are delivered after Stop.
+		signal.Stop(signals)
+		close(signals) // No more signals are delivered after Stop.
 		<-done
 	}
 }

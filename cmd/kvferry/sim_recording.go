@@ -42,7 +42,7 @@ func (f *recordingFlags) replayRecording(out io.Writer) error {
 	} else {
 		_, err = io.WriteString(out, recordingText(r))
 	}
-	if err == nil && (r.Diverged != nil || r.Failed != "") {
+	if err == nil && (r.Diverged != nil || r.Broken != "" || r.Failed != "") {
 		err = errFinding
 	}
 	return err
@@ -56,6 +56,9 @@ func recordingText(r *recording.Result) string {
 	if len(r.Servers) > 0 {
 		fmt.Fprintf(&b, "serves %s\n", strings.Join(r.Servers, ", "))
 	}
+	if r.Before > 0 {
+		fmt.Fprintf(&b, "begins with a checkpoint, after step %d of the node\n", r.Before)
+	}
 	fmt.Fprintf(&b, "last events and effects:\n")
 	for _, line := range r.Trace {
 		indent := "  "
@@ -65,6 +68,10 @@ func recordingText(r *recording.Result) string {
 		fmt.Fprintf(&b, "%s%s\n", indent, line)
 	}
 	switch d := r.Diverged; {
+	case d != nil && d.State != "":
+		fmt.Fprintf(&b, "before step %d, %.6f s after the first: %s\n", d.Step, d.Seconds, d.State)
+	case r.Broken != "":
+		fmt.Fprintf(&b, "an invariant is broken %s\n", r.Broken)
 	case d != nil:
 		fmt.Fprintf(&b, "step %d, %.6f s after the first, has other effects than the recording:\n", d.Step, d.Seconds)
 		fmt.Fprintf(&b, "  event     %s\n", d.Event)

@@ -206,8 +206,12 @@ type Pool struct {
 type Recorder struct {
 	// Dir is the folder of the recordings; empty: nothing is recorded.
 	Dir string
-	// Bytes is the size at which a recording ends.
+	// Bytes is the size of a recording, beyond which its oldest part is removed.
 	Bytes uint64
+	// Saved is the number of recordings that were saved by a trigger and are kept.
+	Saved uint32
+	// StuckAfter is the age at which an operation saves the recording; 0: no operation does.
+	StuckAfter time.Duration
 }
 
 // Trace says where spans of traced requests go.

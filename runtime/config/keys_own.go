@@ -249,11 +249,20 @@ var nodeKeys = []key{
 			"containers with separate networks"},
 
 	{name: "recorder.dir", kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.cfg.Recorder.Dir }),
-		doc: "the folder in which the node writes a [recording](operate.md#flight-recorder) of its state machine, a file for each " +
-			"run, which `kvferry sim replay --recording` replays exactly; nothing is recorded if unset. The file holds the node's " +
-			"key, names of chunks and messages, but no pages; only the user of the process may read it"},
+		doc: "the folder in which the node writes a [recording](operate.md#flight-recorder) of its state machine, a ring " +
+			"of files for each run, which `kvferry sim replay --recording` replays exactly; nothing is recorded if unset. The files " +
+			"hold the node's key, names of chunks and messages, but no pages; only the user of the process may read them"},
 	{name: "recorder.bytes", kind: sizeKind(1<<20, 1<<46, func(d *draft) *uint64 { return &d.cfg.Recorder.Bytes }), def: "256MiB",
-		doc: "the size at which a recording ends, with a line in the log; the node goes on. Nothing removes older files"},
+		doc: "the size of the files of one run, beyond which the oldest is removed; at least half of it can be replayed at any time. " +
+			"Set it to eight times what the state of the node's machine takes, about 250 bytes for each page before compression. " +
+			"Nothing removes the files of earlier runs"},
+	{name: "recorder.saved", kind: wholeKind(1, 1000, func(d *draft, n uint64) { d.cfg.Recorder.Saved = uint32(n) }), def: "4",
+		doc: "the number of saved recordings of one run, each up to `recorder.bytes`, beyond which the oldest is removed. A recording is " +
+			"saved on SIGUSR1, on a request (`POST /recording`), after a failed assertion and for a stuck operation"},
+	{name: "recorder.stuck_after", kind: durationKind(0, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Recorder.StuckAfter }),
+		def: "600",
+		doc: "the age, in seconds, at which an operation (`/operations`) counts as stuck, so that the recording is saved; 0 for never. " +
+			"Set it to more than the longest timeout of the node"},
 
 	{name: "trace.endpoint", kind: collectorKind(func(d *draft) *string { return &d.cfg.Trace.Endpoint }),
 		doc: "the URL of an OpenTelemetry collector, to which the spans of [traced requests](operate.md#traces) are sent by OTLP over " +

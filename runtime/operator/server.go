@@ -157,6 +157,9 @@ func NewHandler(version string, sources ...Source) http.Handler {
 		for path, serve := range s.Pages {
 			mux.HandleFunc("GET "+path, serve)
 		}
+		for path, serve := range s.Actions {
+			mux.Handle("POST "+path, http.NewCrossOriginProtection().Handler(serve))
+		}
 	}
 	mux.HandleFunc("GET /{$}", servePage)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax}))

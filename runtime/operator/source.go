@@ -29,6 +29,9 @@ type Source struct {
 	State func(ctx context.Context) any
 	// Pages serves further paths, such as /holds.
 	Pages map[string]http.HandlerFunc
+	// Actions serves requests that do something, such as POST /recording. A page of another site cannot make a browser
+	// send them.
+	Actions map[string]http.HandlerFunc
 }
 
 // A Check is a condition that a process should fulfil.
@@ -65,6 +68,9 @@ func Node(n *runtime.Node, t *Timer) Source {
 		"/holds":      func(w http.ResponseWriter, r *http.Request) { serveHolds(w, r, n) },
 		"/peers":      func(w http.ResponseWriter, r *http.Request) { servePeers(w, r, n) },
 		"/operations": func(w http.ResponseWriter, r *http.Request) { serveOperations(w, r, n) },
+		"/recording":  func(w http.ResponseWriter, _ *http.Request) { serveRecording(w, n) },
+	}, Actions: map[string]http.HandlerFunc{
+		"/recording": func(w http.ResponseWriter, _ *http.Request) { saveRecording(w, n) },
 	}}
 	if t != nil {
 		s.Collectors = append(s.Collectors, t.Collectors()...)

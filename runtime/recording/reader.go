@@ -21,8 +21,17 @@ const (
 	maxRecordBytes = 512 << 20 // of all records of a frame
 )
 
+// A checkpoint is the state of a machine between two steps.
+type checkpoint struct {
+	steps uint64       // before it
+	last  effects.Time // of the last of these steps
+	state []byte
+}
+
 // A step is an event with what was recorded about its effects.
 type step struct {
+	before *checkpoint // the checkpoint in front of the step; nil: there is none
+
 	at    effects.Time
 	event effects.Event
 
@@ -38,10 +47,11 @@ type fileReader struct {
 	preamble preamble
 	origin   *origin
 
-	record decoder // the records of the present frame that were not read yet
-	last   effects.Time
-	end    string // the reason in the end record; empty if there is none
-	cut    bool   // the file ends within a frame
+	record    decoder // the records of the present frame that were not read yet
+	last      effects.Time
+	end       string // the reason in the end record; empty if there is none
+	cut       bool   // the file ends within a frame
+	continued bool   // a checkpoint must follow, in this file or in the next one of the ring
 }
 
 // openReader reads the beginning of a recording, and refuses a recording of another build unless anyBuild is set.
@@ -142,8 +152,39 @@ func (r *fileReader) peekKind() (byte, error) {
 	return r.record.b[0], nil
 }
 
+// readCheckpoint returns the checkpoint that follows, or nil if no checkpoint follows.
+func (r *fileReader) readCheckpoint() (*checkpoint, error) {
+	kind, err := r.peekKind()
+	if err == nil && kind == recordNext {
+		r.record.take(1)
+		r.continued = true
+		kind, err = r.peekKind()
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case kind != recordCheckpoint && r.continued:
+		return nil, fmt.Errorf("frame %d has a record of kind %q where a checkpoint must be", r.frames-1, kind)
+	case kind != recordCheckpoint:
+		return nil, nil
+	}
+	r.continued = false
+	d := &r.record
+	d.take(1)
+	c := &checkpoint{steps: d.uvarint(), last: effects.Time(d.varint())}
+	if d.err != nil {
+		return nil, fmt.Errorf("frame %d: %w", r.frames-1, d.err)
+	}
+	c.state, d.b = d.b, nil
+	r.last = c.last
+	return c, nil
+}
+
 // next returns the next step, and io.EOF behind the last.
 func (r *fileReader) next() (s step, err error) {
+	if s.before, err = r.readCheckpoint(); err != nil {
+		return s, err
+	}
 	kind, err := r.peekKind()
 	if err != nil {
 		return s, err

@@ -1,17 +1,14 @@
 package recording
 
 import (
-	"bytes"
 	"cmp"
-	"compress/flate"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"hash/crc32"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,10 +17,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/buildinfo"
+	"github.com/kvferry/kvferry/snapshot"
 )
 
 // formatVersion is the version of the format of files.
-const formatVersion = 1
+const formatVersion = 2
 
 // magic begins each file.
 const magic = "kvferry recording\n"
@@ -34,12 +32,17 @@ const (
 	recordEvent   = 'E' // nanoseconds since the event before, and the event
 	recordEffects = 'F' // the number of effects of that event's step, their kinds, and their hash
 	recordEnd     = 'X' // why the recording ends; the last record
+	// A checkpoint is the number of steps before it, the time of the last one, and the state of the machine between two
+	// steps, up to the end of the frame.
+	recordCheckpoint = 'C'
+	recordNext       = 'N' // the recording continues with a checkpoint, in the next file or in the next frame of this one
 )
 
 // A preamble is the first frame of a file, as JSON. Every format has it.
 type preamble struct {
 	Format int             `json:"format"`
 	Schema uint64          `json:"schema,string"` // identifies the layout of all recorded types
+	State  uint64          `json:"state,string"`  // identifies the layout of the state in checkpoints
 	Build  buildinfo.Build `json:"build"`
 }
 
@@ -52,7 +55,8 @@ const fileSuffix = ".kvrec"
 // Options configures a Recorder. Zero fields take the defaults.
 type Options struct {
 	Dir      string // created if it does not exist
-	BytesMax uint64 // the size of the file at which the recording ends; the default is DefaultBytes
+	BytesMax uint64 // the size of all files, beyond which the oldest is removed; the default is DefaultBytes
+	SavedMax int    // the number of saved recordings, beyond which the oldest is removed; the default is DefaultSaved
 	// QueueBytes is the number of bytes that may wait to be written. If the file system is slower than that, the
 	// recording ends. The default is 16 MiB.
 	QueueBytes int
@@ -63,8 +67,14 @@ type Options struct {
 	open func(name string) (file, error) // for tests
 }
 
-// DefaultBytes is the default size of a file at which the recording ends.
-const DefaultBytes = 256 << 20
+// Defaults of the recorder.
+const (
+	DefaultBytes = 256 << 20
+	DefaultSaved = 4
+)
+
+// segmentsMin is the number of files that a recording has at least, once it has reached its size.
+const segmentsMin = 4
 
 // file is the part of *os.File that a Recorder uses.
 type file interface {
@@ -74,81 +84,106 @@ type file interface {
 
 // Status says how far a recording is.
 type Status struct {
-	File  string
-	Bytes uint64 // size of the file
-	Steps uint64 // recorded steps, whether or not they are in the file already
-	Ended string // why the recording has ended; empty while it goes on
+	File      string   // the newest file
+	Files     int      // the number of files of the ring
+	Bytes     uint64   // size of all files of the ring
+	Steps     uint64   // recorded steps, whether or not they are in a file already, or are in one no more
+	FirstStep uint64   // the steps before the first one that can be replayed from the ring
+	Saved     []string // the saved recordings, oldest first
+	Ended     string   // why the recording has ended; empty while it goes on
 }
 
 // A Recorder records one machine. The goroutine that steps the machine calls RecordEvent before and RecordEffects after
 // each step, and neither waits for the file system: a goroutine of the recorder compresses and writes. If that goroutine
-// cannot keep up, or the file has reached its size, the recording ends with an end record and a line in the log, and the
-// node continues. A recording never has gaps: all that a file has can be replayed.
+// cannot keep up, the recording ends with an end record and a line in the log, and the node continues. A recording never
+// has gaps: all that its files have can be replayed.
+//
+// The recording is a ring of files. Each file but the first begins with a checkpoint, from which a replay can start, and
+// when the files have reached their size, the oldest one is removed.
 type Recorder struct {
-	options Options
-	name    string
-	file    file
-	wake    chan struct{} // has a token if there is work for the writer
-	done    chan struct{} // closed when the writer has ended
+	options   Options
+	base      string        // the path of all files without what differs between them
+	headBytes int           // with which each file begins
+	file      file          // of the writer's goroutine
+	wake      chan struct{} // has a token if there is work for the writer
+	done      chan struct{} // closed when the writer has ended
+	saving    chan struct{} // has a token while a recording is saved
 
 	// The fields of the goroutine that steps the machine.
+	machine *rank.Rank
+	walker  *snapshot.Walker
 	blanker blanker
 	hasher  effectHasher
 	last    effects.Time // of the event before
 
-	mu      sync.Mutex
-	pending []byte        // whole records that are not written yet
-	ended   string        // nothing is recorded any more, for this reason
-	flushed chan struct{} // closed when all that is pending now has been written; nil: nobody waits
+	mu       sync.Mutex
+	pending  []byte        // whole records that are not written yet
+	cut      *cut          // a checkpoint that precedes what is pending; nil: none
+	spare    []byte        // memory for a checkpoint
+	ended    string        // nothing is recorded any more, for this reason
+	flushed  chan struct{} // closed when all that is pending now has been written; nil: nobody waits
+	segments []segment     // the files of the ring, oldest first; the last one is being written
+	saved    []string      // the saved recordings, oldest first
 
 	recording atomic.Bool // false after the end, so that steps need not lock
+	wanted    atomic.Bool // the writer waits for a checkpoint
 	steps     atomic.Uint64
-	bytes     atomic.Uint64
 }
 
-// Start creates a file in the directory and begins a recording with the given origin of a machine. The caller must
-// call Close.
-func Start(node effects.Incarnation, cfg *rank.Config, seed uint64, now effects.Time, servers []string, o Options) (*Recorder, error) {
+// A cut is where a file of the ring ends and the next one begins.
+type cut struct {
+	before     []byte // the records in front of the checkpoint
+	checkpoint []byte // the record of the checkpoint
+	step       uint64 // the number of steps before it
+}
+
+// Start creates a file in the directory and begins a recording of a machine that was made of the given configuration,
+// seed and time, and that has not been stepped yet. The caller must call Close.
+func Start(m *rank.Rank, cfg *rank.Config, seed uint64, now effects.Time, servers []string, o Options) (*Recorder, error) {
 	o.BytesMax, o.QueueBytes = cmp.Or(o.BytesMax, DefaultBytes), cmp.Or(o.QueueBytes, 16<<20)
-	o.Interval = cmp.Or(o.Interval, time.Second)
+	o.Interval, o.SavedMax = cmp.Or(o.Interval, time.Second), cmp.Or(o.SavedMax, DefaultSaved)
 	if o.open == nil {
 		o.open = func(name string) (file, error) { return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) }
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of recordings: %w", err)
 	}
-	at := time.Now().UTC().Format("20060102T150405.000000000")
-	r := &Recorder{options: o, name: filepath.Join(o.Dir, fmt.Sprintf("kvferry-%s-%x%s", at, node[:4], fileSuffix)),
-		wake: make(chan struct{}, 1), done: make(chan struct{}), hasher: newEffectHasher(), last: now}
+	node := m.Incarnation()
+	at := time.Now().UTC().Format(timeFormat)
+	r := &Recorder{options: o, base: filepath.Join(o.Dir, fmt.Sprintf("kvferry-%s-%x", at, node[:4])),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), saving: make(chan struct{}, 1), machine: m, walker: newStateWalker(),
+		hasher: newEffectHasher(), last: now}
 	if r.blanker.limits = cfg.Wire; cfg.Wire == (protocol.Limits{}) {
 		r.blanker.limits = protocol.DefaultLimits()
 	}
 	if bytes, err := cfg.Layout.PageBytes(); err == nil {
 		r.blanker.pageBytes = int(bytes)
 	}
-	f, err := o.open(r.name)
-	if err != nil {
-		return nil, fmt.Errorf("make a recording: %w", err)
-	}
-	r.file = f
-	begin, err := json.Marshal(preamble{formatVersion, codecs.schemaHash(), buildinfo.Current()})
+	begin, err := json.Marshal(preamble{formatVersion, codecs.schemaHash(), stateLayout(), buildinfo.Current()})
 	if err != nil {
 		panic(fmt.Sprintf("BUG: %v", err))
 	}
-	w := newFrameWriter(r)
-	if err = w.writeRaw([]byte(magic)); err == nil {
-		err = w.writeFrame(begin)
+	w := newFrameWriter()
+	head := []byte(magic)
+	for _, records := range [][]byte{begin, appendOrigin([]byte{recordOrigin}, &origin{*cfg, seed, now, node, servers})} {
+		frame, err := w.frame(records)
+		if err != nil {
+			return nil, err
+		}
+		head = append(head, frame...)
 	}
-	if err == nil {
-		err = w.writeFrame(appendOrigin([]byte{recordOrigin}, &origin{*cfg, seed, now, node, servers}))
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("begin the recording %s: %w", r.name, err), f.Close())
+	r.headBytes = len(head)
+	to := &ringWriter{Recorder: r, frames: w, head: head}
+	if err := to.openSegment(0); err != nil {
+		return nil, err
 	}
 	r.recording.Store(true)
-	go r.write(w)
+	go to.write()
 	return r, nil
 }
+
+// timeFormat is the format of instants in the names of files.
+const timeFormat = "20060102T150405.000000000"
 
 // RecordEvent records an event at the time with which the machine will be stepped. Nothing of the event is kept.
 func (r *Recorder) RecordEvent(now effects.Time, ev effects.Event) {
@@ -160,9 +195,12 @@ func (r *Recorder) RecordEvent(now effects.Time, ev effects.Event) {
 	switch {
 	case r.ended != "":
 		return
-	case len(r.pending) > r.options.QueueBytes:
-		r.endLocked(fmt.Sprintf("%d bytes waited to be written: the file system is slower than the node", len(r.pending)))
+	case r.waitingBytes() > r.options.QueueBytes:
+		r.endLocked(fmt.Sprintf("%d bytes waited to be written: the file system is slower than the node", r.waitingBytes()))
 		return
+	}
+	if r.wanted.Load() && r.cut == nil {
+		r.takeCheckpoint()
 	}
 	before := len(r.pending)
 	b := binary.AppendVarint(append(r.pending, recordEvent), int64(now.Sub(r.last)))
@@ -174,6 +212,27 @@ func (r *Recorder) RecordEvent(now effects.Time, ev effects.Event) {
 	}
 	r.pending, r.last = b, now
 	r.steps.Add(1)
+}
+
+// waitingBytes returns the number of bytes of steps that are not written yet. The caller holds r.mu.
+func (r *Recorder) waitingBytes() int {
+	n := len(r.pending)
+	if r.cut != nil {
+		n += len(r.cut.before)
+	}
+	return n
+}
+
+// takeCheckpoint writes the state of the machine, as it is between two steps. The caller holds r.mu.
+func (r *Recorder) takeCheckpoint() {
+	b := append(r.spare[:0], recordCheckpoint)
+	b = binary.AppendUvarint(b, r.steps.Load())
+	b = binary.AppendVarint(b, int64(r.last))
+	b = snapshot.Encode(r.walker, b, r.machine)
+	r.cut, r.spare = &cut{before: r.pending, checkpoint: b, step: r.steps.Load()}, nil
+	r.pending = nil
+	r.wanted.Store(false)
+	r.wakeWriter()
 }
 
 // RecordEffects records the effects of the event before, before any of them is carried out.
@@ -218,8 +277,16 @@ func (r *Recorder) endLocked(reason string) {
 func (r *Recorder) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Status{File: r.name, Bytes: r.bytes.Load(), Steps: r.steps.Load(), Ended: r.ended}
+	s := Status{Files: len(r.segments), Steps: r.steps.Load(), Saved: slices.Clone(r.saved), Ended: r.ended}
+	for _, x := range r.segments {
+		s.Bytes += x.bytes
+	}
+	s.File, s.FirstStep = r.segments[len(r.segments)-1].name, r.segments[0].step
+	return s
 }
+
+// Log returns the log of the recorder.
+func (r *Recorder) Log() *slog.Logger { return r.options.Log }
 
 // Flush waits until all that was recorded is in the file, at most for the given time. It is for a process that is about
 // to end by a panic.
@@ -250,100 +317,6 @@ func (r *Recorder) Close(timeout time.Duration) {
 	select {
 	case <-r.done:
 	case <-late.C:
-		r.options.Log.Warn("the recording could not be completed in time", "file", r.name, "after", timeout)
+		r.options.Log.Warn("the recording could not be completed in time", "file", r.base, "after", timeout)
 	}
-}
-
-// write writes what is pending, until the recording has ended. It is the writer's goroutine.
-func (r *Recorder) write(w *frameWriter) {
-	defer close(r.done)
-	ticker := time.NewTicker(r.options.Interval)
-	defer ticker.Stop()
-	var spare []byte
-	for {
-		select {
-		case <-r.wake:
-		case <-ticker.C:
-		}
-		r.mu.Lock()
-		batch, ended, flushed := r.pending, r.ended, r.flushed
-		r.pending, r.flushed = spare[:0], nil
-		r.mu.Unlock()
-		var err error
-		if len(batch) > 0 {
-			err = w.writeFrame(batch)
-		}
-		if spare = batch; cap(spare) > 4*frameBytes {
-			spare = nil // A burst must not keep its memory.
-		}
-		if flushed != nil {
-			close(flushed)
-		}
-		if err == nil && ended == "" && r.bytes.Load() >= r.options.BytesMax {
-			ended = fmt.Sprintf("the file has reached the size of recorder.bytes, %d", r.options.BytesMax)
-		}
-		if err != nil {
-			ended = fmt.Sprintf("the file cannot be written: %v", err)
-		}
-		if ended == "" {
-			continue
-		}
-		r.mu.Lock()
-		r.ended = ended
-		r.recording.Store(false)
-		r.pending = nil
-		r.mu.Unlock()
-		if err == nil {
-			err = w.writeFrame(append([]byte{recordEnd}, ended...))
-		}
-		err = errors.Join(err, r.file.Close())
-		if ended != EndClosed || err != nil {
-			r.options.Log.Warn("the recording has ended; the node goes on without it", "file", r.name, "because", ended,
-				"steps", r.steps.Load(), "bytes", r.bytes.Load(), "error", err)
-		}
-		return
-	}
-}
-
-// frameHeaderBytes is the size of a frame's header: the length and the CRC of the compressed records.
-const frameHeaderBytes = 8
-
-var crcTable = crc32.MakeTable(crc32.Castagnoli)
-
-// A frameWriter writes frames to the file of a recorder.
-type frameWriter struct {
-	to         *Recorder
-	buf        bytes.Buffer
-	compressor *flate.Writer
-}
-
-func newFrameWriter(r *Recorder) *frameWriter {
-	w := &frameWriter{to: r}
-	var err error
-	if w.compressor, err = flate.NewWriter(&w.buf, flate.BestSpeed); err != nil {
-		panic(fmt.Sprintf("BUG: %v", err))
-	}
-	return w
-}
-
-func (w *frameWriter) writeFrame(records []byte) error {
-	w.buf.Reset()
-	w.buf.Write(make([]byte, frameHeaderBytes))
-	w.compressor.Reset(&w.buf)
-	if _, err := w.compressor.Write(records); err != nil {
-		return fmt.Errorf("compress: %w", err)
-	}
-	if err := w.compressor.Close(); err != nil {
-		return fmt.Errorf("compress: %w", err)
-	}
-	b := w.buf.Bytes()
-	binary.LittleEndian.PutUint32(b, uint32(len(b)-frameHeaderBytes))
-	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(b[frameHeaderBytes:], crcTable))
-	return w.writeRaw(b)
-}
-
-func (w *frameWriter) writeRaw(b []byte) error {
-	n, err := w.to.file.Write(b)
-	w.to.bytes.Add(uint64(n))
-	return err
 }

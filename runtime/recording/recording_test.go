@@ -76,7 +76,7 @@ func newRig(t *testing.T, o Options) *rig {
 		o.Dir = filepath.Join(t.TempDir(), "a", "b")
 	}
 	o.Log = slog.New(slog.NewTextHandler(g.log, nil))
-	if g.recorder, err = Start(g.machine.Incarnation(), &cfg, testSeed, g.now, []string{"init here:1"}, o); err != nil {
+	if g.recorder, err = Start(g.machine, &cfg, testSeed, g.now, []string{"init here:1"}, o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.recorder.Close(time.Minute) })
@@ -206,10 +206,10 @@ func rewrite(t *testing.T, name string, begin func(p *preamble), records func(b 
 	}
 	begin(&r.preamble)
 	var out bytes.Buffer
-	to := &Recorder{file: nopFile{&out}}
-	w := newFrameWriter(to)
-	frames := [][]byte{fmt.Appendf(nil, `{"format":%d,"schema":"%d","build":{"version":%q,"commit":%q}}`, r.preamble.Format,
-		r.preamble.Schema, r.preamble.Build.Version, r.preamble.Build.Commit), appendOrigin([]byte{recordOrigin}, r.origin)}
+	w := newFrameWriter()
+	frames := [][]byte{fmt.Appendf(nil, `{"format":%d,"schema":"%d","state":"%d","build":{"version":%q,"commit":%q}}`, r.preamble.Format,
+		r.preamble.Schema, r.preamble.State, r.preamble.Build.Version, r.preamble.Build.Commit),
+		appendOrigin([]byte{recordOrigin}, r.origin)}
 	for {
 		b, err := r.readFrame()
 		if err == io.EOF {
@@ -225,9 +225,11 @@ func rewrite(t *testing.T, name string, begin func(p *preamble), records func(b 
 		if i > 0 {
 			b = records(b)
 		}
-		if err := w.writeFrame(b); err != nil {
+		b, err := w.frame(b)
+		if err != nil {
 			t.Fatal(err)
 		}
+		out.Write(b)
 	}
 	other := filepath.Join(t.TempDir(), "other")
 	if err := os.WriteFile(other, out.Bytes(), 0o600); err != nil {
@@ -235,10 +237,6 @@ func rewrite(t *testing.T, name string, begin func(p *preamble), records func(b 
 	}
 	return other
 }
-
-type nopFile struct{ io.Writer }
-
-func (nopFile) Close() error { return nil }
 
 func same(b []byte) []byte { return b }
 
@@ -256,7 +254,7 @@ func TestOtherBuilds(t *testing.T) {
 		{"the same", func(*preamble) {}, "", false},
 		{"commit", func(p *preamble) { p.Build.Commit = "abc" }, "another build", false},
 		{"commit, any", func(p *preamble) { p.Build.Commit = "abc" }, "", true},
-		{"format, any", func(p *preamble) { p.Format++ }, "has the format 2", true},
+		{"format, any", func(p *preamble) { p.Format++ }, "has the format 3", true},
 		{"types, any", func(p *preamble) { p.Schema++ }, "other events or another configuration", true},
 	} {
 		r, err := Replay(rewrite(t, g.file(), c.begin, same), ReplayOptions{AnyBuild: c.anyBuild})
@@ -342,7 +340,7 @@ func (f *gatedFile) Write(b []byte) (int, error) {
 	return f.file.Write(b)
 }
 
-// A recording ends at its size, and when the file cannot be written.
+// A recording ends when the state of the machine has no place in the ring, and when the file cannot be written.
 func TestEnds(t *testing.T) {
 	full := func(name string) (file, error) {
 		f, err := os.Create(name)
@@ -354,7 +352,7 @@ func TestEnds(t *testing.T) {
 		said    string
 		marked  bool // the end record is in the file
 	}{
-		{"size", Options{BytesMax: 8 << 10}, "recorder.bytes, 8192", true},
+		{"a state that is too large", Options{BytesMax: 2 << 10}, "more than half of recorder.bytes, 2048", true},
 		{"disk full", Options{open: full}, "no space", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -366,7 +364,7 @@ func TestEnds(t *testing.T) {
 			}
 			g.recorder.Close(time.Minute)
 			r := mustReplay(t, g.file())
-			if r.Diverged != nil || r.Steps == 0 || strings.Contains(r.End, c.said) != c.marked ||
+			if r.Diverged != nil || r.Before+r.Steps == 0 || strings.Contains(r.End, c.said) != c.marked ||
 				!strings.Contains(g.recorder.Status().Ended, c.said) || strings.Count(g.log.String(), c.said) == 0 {
 				t.Errorf("%+v\n%+v\n%s", r, g.recorder.Status(), g.log)
 			}
@@ -609,7 +607,11 @@ func BenchmarkRecord(b *testing.B) {
 	for _, keys := range []int{0, 1, 64} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			cfg := testConfig()
-			r, err := Start(effects.Incarnation{}, &cfg, testSeed, 1, nil, Options{Dir: b.TempDir(), Interval: time.Hour,
+			m, err := rank.New(cfg, testSeed, 1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			r, err := Start(m, &cfg, testSeed, 1, nil, Options{Dir: b.TempDir(), Interval: time.Hour,
 				Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				b.Fatal(err)
