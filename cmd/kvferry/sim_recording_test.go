@@ -10,17 +10,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/runtime/recording"
 )
 
-// recordKilledNode runs a real node with a recorder in a process of its own, lets it work for its engine until some steps
-// are in the recording, kills it, and returns the file.
-func recordKilledNode(t *testing.T) string {
+// startRecordedNode runs a real node with a recorder in a process of its own, lets it work for its engine, and returns the
+// process and the folder of its recordings.
+func startRecordedNode(t *testing.T) (cmd *exec.Cmd, dir string) {
 	t.Helper()
-	config, dir := nodeConfig(t), t.TempDir()
+	config := nodeConfig(t)
+	dir = t.TempDir()
 	text, err := os.ReadFile(config)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +35,7 @@ func recordKilledNode(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "node", "--config", config, "--commands")
+	cmd = exec.Command(self, "node", "--config", config, "--commands")
 	stdin, errIn := cmd.StdinPipe()
 	stdout, errOut := cmd.StdoutPipe()
 	if err := errors.Join(errIn, errOut, cmd.Start()); err != nil {
@@ -44,6 +46,47 @@ func recordKilledNode(t *testing.T) string {
 	if !bufio.NewScanner(stdout).Scan() {
 		t.Fatal("the node has not answered")
 	}
+	return cmd, dir
+}
+
+// SIGUSR1 saves the recording of a running node, which goes on.
+func TestRecordingOnSignal(t *testing.T) {
+	cmd, dir := startRecordedNode(t)
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if err := cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		names, err := filepath.Glob(filepath.Join(dir, "*-signal-*.kvrec"))
+		if err != nil || time.Since(begin) > time.Minute {
+			t.Fatalf("after a minute there is no saved recording: %v", err)
+		}
+		if len(names) == 0 {
+			continue
+		}
+		page := filepath.Join(t.TempDir(), "page.html")
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), []string{"sim", "replay", "--recording", names[0], "--html", page}, nil, &out, &errs); code != exitOK ||
+			!strings.Contains(out.String(), ": the same effects\n") {
+			t.Errorf("exit code %d\n%s%s", code, out.String(), errs.String())
+		}
+		if text, err := os.ReadFile(page); err != nil || !bytes.Contains(text, []byte("put")) {
+			t.Errorf("the page does not have the put: %v", err)
+		}
+		if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
+			t.Errorf("the node has ended: %v", err)
+		}
+		return
+	}
+}
+
+// recordKilledNode runs a node until some steps are in its recording, kills it, and returns the file.
+func recordKilledNode(t *testing.T) string {
+	t.Helper()
+	cmd, dir := startRecordedNode(t)
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		names, err := filepath.Glob(filepath.Join(dir, "*.kvrec"))
 		if err != nil || len(names) != 1 {

@@ -163,6 +163,10 @@ func (s *Story) Finish(r *recording.Result) *trace.Trace {
 			{Name: "peers", States: []trace.Span{{To: trace.Never, State: "up"}}},
 		},
 	}
+	if r.Before > 0 {
+		t.Verdict += fmt.Sprintf("; the page begins with a checkpoint, after step %d of the node, and knows only by name what was begun "+
+			"before it", r.Before)
+	}
 	for _, m := range s.messages {
 		t.Messages = append(t.Messages, *m)
 	}
@@ -183,6 +187,11 @@ func (s *Story) Finish(r *recording.Result) *trace.Trace {
 func (s *Story) violation(r *recording.Result) *trace.Violation {
 	v := &trace.Violation{At: s.now, Nodes: []int{laneNode}}
 	switch d := r.Diverged; {
+	case d != nil && d.State != "":
+		v.Property, v.Promise = "replay", "the machine does the same again"
+		v.Story = fmt.Sprintf("before step %d: %s", d.Step, d.State)
+	case r.Broken != "":
+		v.Property, v.Promise, v.Story = "invariant", "the machine's own counts agree", r.Broken
 	case d != nil:
 		v.Property, v.Promise = "replay", "the machine does the same again"
 		v.Story = fmt.Sprintf("step %d has other effects than the recording.\nevent: %s\nrecorded: %s\nreplayed: %s\n%s", d.Step, d.Event,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
@@ -157,5 +161,57 @@ func TestStoryOfAFailure(t *testing.T) {
 		if got := x.Events[v.Steps[i]].Text; !strings.HasPrefix(got, want) {
 			t.Errorf("step %d is %q, want %q", i, got, want)
 		}
+	}
+}
+
+// A story that begins with a checkpoint has things that were begun before it, of which no step tells.
+func TestStoryFromACheckpoint(t *testing.T) {
+	cfg := rank.Config{Role: rank.RoleBoth, Key: identity.KeyFromSeed(7), Planes: []rank.Plane{{Name: "shm"}},
+		Common: rank.Common{Layout: protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
+			Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 2}, N: 4}}},
+		Memory: rank.Memory{Pages: 16}, Peers: rank.Peers{LocalID: "me"}}
+	m, err := rank.New(cfg, 7, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	r, err := recording.Start(m, &cfg, 7, 1, nil, recording.Options{Dir: dir, BytesMax: 64 << 10, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out effects.Effects
+	step := func(at effects.Time, ev effects.Event) {
+		out.Reset()
+		r.RecordEvent(at, ev)
+		m.Step(at, ev, &out)
+		r.RecordEffects(&out)
+	}
+	step(2, &effects.Command{Ticket: 1, Body: &engine.Reserve{Count: 2}})
+	at := effects.Time(3)
+	for r.Status().FirstStep == 0 {
+		for range 200 {
+			step(at, &effects.Received{Conn: 1, Channel: effects.ChannelAlloc, Request: effects.Request(at), Body: []byte("nonsense")})
+			at += 1000
+		}
+		r.Flush(time.Minute)
+	}
+	step(at, &effects.Command{Ticket: 2, Body: &engine.Release{Reserved: 1}}) // The pages were reserved before the checkpoint.
+	r.Close(time.Minute)
+	names, err := filepath.Glob(filepath.Join(dir, "*.kvrec"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New()
+	res, err := recording.Replay(names[0], recording.ReplayOptions{OnStep: s.AddStep})
+	if err != nil || res.Before == 0 || res.Diverged != nil || res.Files != len(names) {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	page := filepath.Join(t.TempDir(), "page.html")
+	if err := report.WriteFile(page, s.Finish(res)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil || !bytes.Contains(text, fmt.Appendf(nil, "after step %d", res.Before)) {
+		t.Errorf("the page does not say that it begins after step %d: %v", res.Before, err)
 	}
 }
