@@ -84,7 +84,7 @@ var (
 		"of the gateway (agent).", "kind")
 
 	recorderOn    = gauge("recorder_recording", "1 while the state machine is recorded (recorder.dir), 0 if the recording has ended.")
-	recorderBytes = gauge("recorder_file_bytes", "The size of the recording.")
+	recorderBytes = gauge("recorder_file_bytes", "The size of the files of the recording, without saved ones.")
 	recorderSteps = counter("recorder_steps_total", "Steps of the state machine that were recorded.")
 
 	directoryRows = gauge("directory_rows", "Rows of a table of the directory.", "table")

@@ -6,6 +6,13 @@
 // the events, and compares the hash of the effects of each step: every assertion, quarantined page and refused message
 // of a production node happens again, in a debugger if need be.
 //
+// # The ring
+//
+// A recording is a ring of files. Each file but the first begins with a checkpoint: the state of the machine between two
+// steps, as [snapshot.Encode] writes it. A replay makes the machine of the configuration, gives it that state, and goes on
+// with the events behind it. When the files have reached their size, the oldest is removed. [Recorder.Save] writes the
+// whole ring to one file, in which the further checkpoints stay, so that a replay compares the state there.
+//
 // # What is in a file
 //
 // A recording contains the key of the node's incarnation (from which its seed follows), its whole configuration, the
@@ -16,6 +23,6 @@
 // # Format
 //
 // A file is a list of frames, each with its length, a CRC-32C and compressed records. The first frame says which
-// build wrote the file; the second has the configuration. A change of a byte is found by the CRC. A file that ends
+// build wrote the file; the second has the configuration. A checkpoint is a frame of its own. A change of a byte is found by the CRC. A file that ends
 // without an end record is of a process that was killed: its last second may be missing.
 package recording

@@ -209,7 +209,7 @@ var rooms = []room{
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "go.yaml.in/yaml/v4")},
 	// The interface for operators sees all that a process may run, and only commands import it.
 	{name: "runtime/operator", own: []string{"effects", "fsm/rank", "fsm/rank/metrics", "runtime", "runtime/attach", "runtime/directory",
-		"runtime/secure"},
+		"runtime/recording", "runtime/secure"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/net/netutil")},
 	// The gateway reaches plain engines over libnixl and side channels, which it gets as arguments.
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/rank/memory/geometry", "fsm/rank/flows/register",
@@ -235,7 +235,7 @@ var rooms = []room{
 		own: []string{"effects", "identity", "snapshot", "fsm/prng", "fsm/table", "runtime/buildinfo"}},
 	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
 	// The recorder knows the machine of a node with all its commands, in order to make and to step it again.
-	{name: "runtime/recording", foreign: none, own: []string{"effects", "protocol", "fsm/rank", "fsm/rank/flows/...", "snapshot",
+	{name: "runtime/recording", foreign: none, own: []string{"effects", "protocol", "fsm/rank", "fsm/table", "fsm/rank/flows/...", "snapshot",
 		"runtime/buildinfo", "runtime/internal/postmortem"}},
 	// The version and the commit of a program.
 	{name: "runtime/buildinfo", own: none, foreign: none},
