@@ -22,7 +22,7 @@
 //
 // # Format
 //
-// A file is a list of frames, each with its length, a CRC-32C and compressed records. The first frame says which
-// build wrote the file; the second has the configuration. A checkpoint is a frame of its own. A change of a byte is found by the CRC. A file that ends
-// without an end record is of a process that was killed: its last second may be missing.
+// A file is a list of frames, each with its length, a CRC-32C and compressed records. The first frame says which build
+// wrote the file; the second has the configuration. A checkpoint is a frame of its own. A change of a byte is found by the
+// CRC. A file that ends without an end record is of a process that was killed: its last second may be missing.
 package recording
