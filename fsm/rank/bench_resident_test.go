@@ -73,7 +73,7 @@ func filledReceiver(b *testing.B, pages int) *loop {
 func BenchmarkCheckpoint(b *testing.B) {
 	for _, pages := range []int{1 << 10, 1 << 13, 1 << 16} {
 		l, w := filledReceiver(b, pages), snapshot.New()
-		var state []byte
+		state := snapshot.Encode(w, nil, l.r)
 		b.Run(fmt.Sprintf("write/pages=%d", pages), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -86,7 +86,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 			for b.Loop() {
 				into, err := New(l.r.cfg, 2, 0)
 				if err == nil {
-					err = snapshot.Decode(w, into, state, 1<<32)
+					err = snapshot.Decode(w, into, state, 4*uint64(len(state)))
 				}
 				if err != nil {
 					b.Fatal(err)
