@@ -76,8 +76,6 @@ restart.`,
 			if err != nil {
 				return err
 			}
-			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(),
-				"heartbeats", d.Heartbeat(), "silence", cfg.WorkerTimeout)
 			r := reloader[*config.Directory]{started: cfg, current: cfg, log: log,
 				read:  func() (*config.Directory, error) { return readDirectoryConfig(file, ports) },
 				apply: func(c *config.Directory) { level.Set(c.Log.Level) }}
@@ -85,6 +83,8 @@ restart.`,
 				d.ReloadSecurity()
 				r.reload()
 			})()
+			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(),
+				"heartbeats", d.Heartbeat(), "silence", cfg.WorkerTimeout)
 			face, err := newOperatorFace(&cfg.Operator, &cfg.Security, 0, log)
 			var stopOperators func()
 			if err == nil {

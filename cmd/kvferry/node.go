@@ -63,11 +63,12 @@ chunks to an engine must give the layout here: check it with kvferry config chec
 			if err != nil {
 				return err
 			}
+			// A process that says that it serves takes signals: before, a SIGHUP would end it.
+			defer source.reloadOnHangup(n)()
+			defer saveOnSignal(n, log)()
 			id := n.Incarnation()
 			log.Info("serving", "role", cfg.Role, "incarnation", uuid.UUID(id).String(), "pages", cfg.Pages, "page_bytes",
 				cfg.PageBytes)
-			defer source.reloadOnHangup(n)()
-			defer saveOnSignal(n, log)()
 			stopOperators, _, err := n.serveOperators()
 			if err != nil {
 				return errors.Join(err, n.closeWithNPU(context.WithoutCancel(cmd.Context())))

@@ -118,11 +118,11 @@ the proxy at once.`,
 			if err != nil {
 				return err
 			}
+			defer reloadOnHangup(p.ReloadFiles)()
 			line := map[string]any{"address": p.Addr().String(), "prefills": len(cfg.Prefills), "decodes": len(cfg.Decodes)}
 			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(line); err != nil {
 				return errors.Join(err, p.Close(cmd.Context()))
 			}
-			defer reloadOnHangup(p.ReloadFiles)()
 			<-cmd.Context().Done()
 			cfg.Log.Info("draining", "remedy", "a second signal ends it at once")
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), drain)
