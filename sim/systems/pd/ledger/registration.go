@@ -267,8 +267,8 @@ func (or *registrationOracle) handleReply(n *world.Node, c *world.Conn, corr eff
 	id, _ := state.grantOf(operation)
 	m, g := &or.endMessage, n.Grants[id]
 	if !or.w.Conditions.Leased || g == nil || m.Decode(body, &pd.WireLimits) != nil || m.Operation != operation ||
-		m.Incarnation != protocol.UUID(g.Peer) || effects.CodeFromWire(m.Code) == effects.Stale {
-		return // A writer that does not know the owner says nothing of the writes of an earlier incarnation.
+		m.Incarnation != protocol.UUID(g.Peer) || saysNothingOfWrites(effects.CodeFromWire(m.Code)) {
+		return
 	}
 	or.countJudged(checkBlocksSettled)
 	g.LateCommit = or.w.ReadClock(n) > g.ExpiresAt
@@ -285,6 +285,14 @@ func (or *registrationOracle) handleReply(n *world.Node, c *world.Conn, corr eff
 		pg.Granted = 0
 		n.Pool.UpdateInUse(p.Index)
 	}
+}
+
+// saysNothingOfWrites reports whether a reply with this code leaves open whether something still writes under the grant.
+// A writer that does not know the owner knows nothing of the writes of an earlier incarnation. A writer that forbids a
+// message has not looked for the write. Example: the owner withdraws a registration on a new connection that proves
+// another identity than its first connection; the writer forbids the withdrawal while a store of the registration is late.
+func saysNothingOfWrites(code effects.Code) bool {
+	return code == effects.Stale || code == effects.Forbidden
 }
 
 // verifyRest checks that no registration is left at a node when nothing is in flight.
