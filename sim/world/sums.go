@@ -57,10 +57,19 @@ type flip struct {
 	after Stamp // the part's stamp after the change
 }
 
-// flipBit changes a bit of the fill of one part, so that the page seems to come from two fills. The bit is one of those that
-// no fill has, so that no other fill has the changed stamp.
-func flipBit(d draw.Value, page *Page, parts int) flip {
-	f := flip{part: d.Below(uint64(parts)), bit: 1 << (4 + 24 + d.Rehash().Below(8))}
+// Bits of a fill that no fill has set: the first of those that change at rest, the first of those that change while a
+// page is moved, and the number of each. A bit of one kind never takes back a bit of the other kind: otherwise, a page
+// that changed at rest before it was leased, and changed back in the read, would rightly have its checksum.
+const (
+	firstBitAtRest = 4 + 24
+	firstBitMoved  = firstBitAtRest + flipBits
+	flipBits       = 4
+)
+
+// flipBit changes a bit of the fill of one part, so that the page seems to come from two fills. The bit is one of flipBits
+// bits that no fill has, so that no other fill has the changed stamp.
+func flipBit(d draw.Value, page *Page, parts int, firstBit uint64) flip {
+	f := flip{part: d.Below(uint64(parts)), bit: 1 << (firstBit + d.Rehash().Below(flipBits))}
 	page.Stamps[f.part] ^= f.bit
 	f.after = page.Stamps[f.part]
 	return f
@@ -93,7 +102,7 @@ func (t *Transfer) flipSource(w *World, i int) {
 		page, generation = &t.Remote.Pages[p.Remote.Index], p.Remote.Generation
 	}
 	if page.Generation == generation && !page.WasFlippedIn(generation) {
-		page.flip = flipBit(d, page, parts)
+		page.flip = flipBit(d, page, parts, firstBitAtRest)
 		page.FlippedIn, t.flipped = generation, true
 	}
 }
@@ -113,7 +122,7 @@ func (t *Transfer) flipStored(w *World, i int) {
 	}
 	if d, strikes := w.DrawStrike(fault, t.Name, uint64(i)); strikes {
 		if parts := t.Local.PartCount(p.Local.Length); parts > 0 {
-			flipBit(d, page, parts)
+			flipBit(d, page, parts, firstBitMoved)
 			t.flipped = true
 		}
 	}
