@@ -44,7 +44,7 @@ func commLimits(w *World) communicator.Limits {
 		return communicator.Limits{Sessions: 16, PerPeer: 4, Reserved: 8, Epochs: 8, Revocations: 1 << 16}
 	}
 	x := communicator.Limits{
-		Sessions: len(w.Nodes) + at(1).Between(1, 8), PerPeer: at(2).Between(1, 4), Reserved: at(3).Between(2, 8),
+		Sessions: w.SourcePlan.NodeCount() + at(1).Between(1, 8), PerPeer: at(2).Between(1, 4), Reserved: at(3).Between(2, 8),
 		Epochs: at(4).Between(1, 4), Revocations: 1 << 16,
 	}
 	if at(5).ChancePermille(500) { // An address has its share before its peer has all its links, or the table is full.
