@@ -115,9 +115,7 @@ func (or *bundleOracle) recordGrant(n *world.Node, w *pendingRequest, id effects
 			continue
 		}
 		layers[first]++
-		at := slices.IndexFunc(state.bundles, func(b openBundle) bool {
-			return b.peer == w.peer && b.request == request && b.chunk == first
-		})
+		at := state.findBundle(w.peer, request, first, effects.GrantID(m.Ext.Opened))
 		if at >= 0 && m.Ext.Opened == 0 && !slices.Contains(state.bundles[at].grants, id) {
 			state.bundles[at].uncertain, state.ambiguous = true, true // Superseded by a later epoch, or by a later operation; its end is reported.
 			at = -1
@@ -151,6 +149,27 @@ func (or *bundleOracle) recordGrant(n *world.Node, w *pendingRequest, id effects
 	if opened > 0 {
 		or.verifyShare(n, w.peer)
 	}
+}
+
+// findBundle returns the index of a peer's bundle of a chunk for a request, or -1. Of several such bundles, the bundle that
+// a request continues has the grant under which the first layers were written. Example: a message of a request ended both
+// the request's bundle and, as far as the oracle sees, possibly that of another request. The request opened the chunk
+// again, and continues the new bundle.
+func (s *bundleState) findBundle(peer effects.Incarnation, request uint64, chunk uint32, opened effects.GrantID) int {
+	found := -1
+	for i := range s.bundles {
+		b := &s.bundles[i]
+		if b.peer != peer || b.request != request || b.chunk != chunk {
+			continue
+		}
+		if slices.Contains(b.grants, opened) {
+			return i
+		}
+		if found < 0 {
+			found = i
+		}
+	}
+	return found
 }
 
 // verifyShare checks, when bundles were opened, that the peer has no more bundles than the peer leaves free.
