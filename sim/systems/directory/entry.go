@@ -91,8 +91,10 @@ func (t *entry) applyOperations(now effects.Time, ops []protocol.KVOperation) {
 	}
 }
 
-// applyUnnumbered applies an operation that has no sequence number.
-func (t *entry) applyUnnumbered(chunk uint64, evict bool) {
+// applyUnnumbered applies an operation that has no sequence number. Such a report about a chunk may come after a gap of
+// numbered operations, and then does not fade with what was reported before the gap.
+func (t *entry) applyUnnumbered(now effects.Time, chunk uint64, evict bool) {
+	t.recordReport(now, chunk)
 	change := addChunk
 	if evict {
 		change = removeChunk

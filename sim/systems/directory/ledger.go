@@ -212,11 +212,11 @@ func (b *directoryLedger) handleMessage(c *oracle.Call, e *effects.Received) {
 		}
 	case *protocol.KVAdmitMsg:
 		if t := b.recordSender(now, x.Worker, protocol.UUID{}, by); t != nil && e.Channel == effects.ChannelFeed {
-			t.applyUnnumbered(x.Key.Bits, false)
+			t.applyUnnumbered(now, x.Key.Bits, false)
 		}
 	case *protocol.KVEvictMsg:
 		if t := b.recordSender(now, x.Worker, protocol.UUID{}, by); t != nil && e.Channel == effects.ChannelFeed {
-			t.applyUnnumbered(x.Key.Bits, true)
+			t.applyUnnumbered(now, x.Key.Bits, true)
 		}
 	case *protocol.DeRegisterMsg:
 		if t := b.findEntry(workerIDOf(x.Worker)); t != nil && t.incarnation == x.Incarnation && e.Channel == effects.ChannelFeed &&
