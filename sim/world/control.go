@@ -34,6 +34,7 @@ type Conn struct {
 	Requests          []sentRequest   `snap:"skip"` // includes ended requests that may still get a reply
 	Opened            effects.Time    `snap:"skip"` // on the client's clock
 	lastReplyAt       int64           `snap:"skip"` // when the newest reply leaves the client's mailbox
+	requestsUntil     int64           `snap:"skip"` // when the last request reaches its server
 	postsUntil        int64           `snap:"skip"` // when the last post reaches a user's machine, also of those that arrive twice
 	lastPostAt        int64           `snap:"skip"` // when the newest post reaches a user's machine, which receives posts in order
 	SentCount         uint64          // number of messages sent on the connection
@@ -268,7 +269,9 @@ func (c *Conn) endRequests(w *World, n *Node, delay effects.Duration, code effec
 }
 
 // notifyServer lets the server notice that its client has disconnected. Transports need not report the disconnect; if
-// always is set, the report is not omitted.
+// always is set, the report is not omitted. A transport reports the end of a connection after all messages of the connection
+// (control.Server.ReportLost). Example: a worker crashes just after it has sent a heartbeat. If the directory heard the
+// worker on the connection after its end, the worker would count as connected for ever.
 func (c *Conn) notifyServer(w *World, always bool) {
 	if c.Channel == effects.ChannelFeed && c.Server >= 0 && w.Nodes[c.Server].Custom && c.SentCount > 0 {
 		w.QueueAfter(max(0, effects.Duration(c.postsUntil-w.Now))+feedLostDelay,
@@ -290,7 +293,8 @@ func (c *Conn) notifyServer(w *World, always bool) {
 		return
 	}
 	if s.Up && s.Incarnation == c.serverIncarnation {
-		w.QueueForNode(s, delay+d.Rehash().HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindConnLost, A: c.serverConnID()})
+		delay = max(delay+d.Rehash().HeavyTail(w.Conditions.MessageTime), effects.Duration(c.requestsUntil-w.Now)+1)
+		w.QueueForNode(s, delay, Delivery{Kind: KindConnLost, A: c.serverConnID()})
 	}
 }
 
@@ -329,6 +333,7 @@ func (n *Node) sendRequest(w *World, e *effects.Send) {
 		return
 	}
 	if delay, ok := c.drawTransit(w, draw.Request, ToServer, c.SentCount); ok {
+		c.requestsUntil = max(c.requestsUntil, w.Now+int64(delay))
 		w.QueueAfter(delay, Delivery{Kind: KindRequestArrives, Node: plan.NoNode, A: c.ID, B: uint64(e.Corr),
 			Body: w.CopyBody(w.System.RequestInTransit(n, c, e.Body))})
 	}

@@ -185,8 +185,9 @@ func (n *Node) restartNode(w *World) {
 	for _, c := range w.Active.Conns.Items {
 		for i := range c.Requests {
 			if q := &c.Requests[i]; c.Server == n.ID && q.Parked != nil {
-				w.QueueAfter(c.drawNth(w, draw.Request, q.nth).HeavyTail(w.Conditions.MessageTime),
-					Delivery{Kind: KindRequestArrives, Node: plan.NoNode, A: c.ID, B: uint64(q.Corr), Body: q.Parked})
+				delay := c.drawNth(w, draw.Request, q.nth).HeavyTail(w.Conditions.MessageTime)
+				c.requestsUntil = max(c.requestsUntil, w.Now+int64(delay))
+				w.QueueAfter(delay, Delivery{Kind: KindRequestArrives, Node: plan.NoNode, A: c.ID, B: uint64(q.Corr), Body: q.Parked})
 				q.Parked = nil
 			}
 		}
