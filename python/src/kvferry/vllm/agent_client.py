@@ -44,9 +44,7 @@ class Client(Protocol):
     ) -> Any:
         """Push chunks."""
 
-    def begin_prefill(
-        self, *, keys: Sequence[str], request: str, peer: Peer | None = None, trace: bytes = b""
-    ) -> Any:
+    def begin_prefill(self, *, keys: Sequence[str], request: str, peer: Peer | None = None, trace: bytes = b"") -> Any:
         """Start a request whose chunks are pushed layer by layer."""
 
     def end_request(
