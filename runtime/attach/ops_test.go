@@ -60,6 +60,31 @@ func TestReserveForTenants(t *testing.T) {
 	a.ok(protocol.CallRelease, protocol.EngineCall{Target: large.ID})
 }
 
+// The end of a request of one tenant ends no get of another tenant under the same id, and a text that names no tenant is
+// refused.
+func TestEndOfATenant(t *testing.T) {
+	from, to := newRig(t, "sender"), newRig(t, "receiver")
+	a, b := from.attach(), to.attach()
+	end := func(tenant string) *protocol.EngineAnswer {
+		return a.call(protocol.CallEnd, to.peer(protocol.EngineCall{Op: []byte("end"), Request: []byte("r"),
+			Code: uint32(effects.NoMemory), PatienceNS: patience, Tenant: []byte(tenant)}))
+	}
+	if got := end("salt"); got.Code != uint32(effects.Invalid) || !strings.Contains(said(got), "tenant") {
+		t.Errorf("a tenant that is none ends as %d: %s", got.Code, said(got))
+	}
+	if got := end("000000000000000b"); got.Code != 0 {
+		t.Errorf("it ends as %d: %s", got.Code, said(got))
+	}
+	wait := b.begin(protocol.CallGet, protocol.EngineCall{Keys: [][]byte{protocol.AppendTenant(keys(1)[0], 0xA)},
+		Request: []byte("r"), PatienceNS: patience})
+	if got := end("000000000000000a"); got.Code != 0 {
+		t.Errorf("it ends as %d: %s", got.Code, said(got))
+	}
+	if got := b.answer(wait); effects.Code(got.Code) != effects.SenderFailed {
+		t.Errorf("the get ends as %d: %s", got.Code, said(got))
+	}
+}
+
 // An engine says how a request ended, and another one that waits for it hears so.
 func TestEnd(t *testing.T) {
 	from, to := newRig(t, "sender"), newRig(t, "receiver")
